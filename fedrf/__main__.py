@@ -1,0 +1,5 @@
+"""`python -m fedrf`."""
+
+from fedrf.cli import main
+
+main()

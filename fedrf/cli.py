@@ -1,0 +1,159 @@
+"""The command line. Exit code 0: done, 1: the run failed, 2: the call or its input is wrong (one line says how)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    help="Federated domain adaptation with random features.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+Method = StrEnum("Method", ["rf-tca", "r-tca", "tca"])
+KernelName = StrEnum("KernelName", ["gaussian", "laplace", "cauchy"])
+Scaling = StrEnum("Scaling", ["unit", "standard", "none"])
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    """Federated domain adaptation with random features."""
+    if version:
+        from fedrf import __version__
+
+        print(f"fedrf {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def doctor(
+    data_root: Annotated[str | None, typer.Option(help="Folder of the data sets; default $FEDRF_DATA.")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray cluster to ask; default $RAY_ADDRESS.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show what this machine or cluster can run, and what to do about what is missing.
+
+    Exit code 1 when something that fedrf cannot do without is wrong.
+    """
+    from fedrf import doctor as report
+
+    raise typer.Exit(report.run(data_root, address, json_output))
+
+
+@app.command()
+def align(
+    source: Annotated[Path, typer.Argument(help="Features of the labelled domain, .npz or .mat.")],
+    target: Annotated[Path, typer.Argument(help="Features of the new domain, .npz or .mat.")],
+    method: Annotated[Method, typer.Option(help="rf-tca scales to millions of rows.")] = Method["rf-tca"],
+    dim: Annotated[int, typer.Option(help="m, the number of aligned components.")] = 100,
+    num_features: Annotated[int, typer.Option(help="N, the number of random frequencies (rf-tca).")] = 1000,
+    sigma: Annotated[str, typer.Option(help="Kernel width: a number, or 'median'.")] = "median",
+    gamma: Annotated[str, typer.Option(help="Regularisation: a number ≥ 0, or 'auto'.")] = "auto",
+    kernel: Annotated[KernelName, typer.Option(help="Kernel.")] = KernelName["gaussian"],
+    scale: Annotated[Scaling, typer.Option(help="Rows to norm 1, columns standardised, or as is.")] = Scaling["unit"],
+    seed: Annotated[int, typer.Option(help="Seed of the random frequencies (rf-tca).")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write aligned features to this .npz file.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Align two files of features in closed form.
+
+    Features are read from the keys `fts`, `feas`, `features`, `X` …, labels from `labels`, `label`, `y` ….
+    Labels are never used to align. Where both files have them, classifiers are trained on the source and scored
+    on the target, before and after.
+
+    Example: `fedrf align amazon_SURF_L10.mat webcam_SURF_L10.mat --scale standard --dim 20`
+    """
+    from fedrf import closed_form as work
+    from fedrf.data.feature_files import load_features
+    from fedrf.estimators import ESTIMATORS
+
+    if out is not None and (out.suffix != ".npz" or not out.parent.is_dir()):
+        raise ValueError(f"--out must be an .npz file in a folder that exists; got {out}")
+    settings: dict[str, Any] = {
+        "dim": dim,
+        "sigma": _number("sigma", sigma, "median"),
+        "gamma": _number("gamma", gamma, "auto"),
+        "kernel": str(kernel),
+    }
+    if method == "rf-tca":
+        settings |= {"num_features": num_features, "random_state": seed}
+    pair = work.align_pair(
+        work.scaled(load_features(source), scale),
+        work.scaled(load_features(target), scale),
+        ESTIMATORS[method](**settings),
+    )
+    scores = work.accuracies(pair)
+    if out is not None:
+        work.save_pair(pair, out)
+    aligner = pair.aligner
+    summary = {
+        "method": str(method),
+        "source": {"file": str(source), "samples": len(pair.source.features)},
+        "target": {"file": str(target), "samples": len(pair.target.features)},
+        "columns": pair.source.features.shape[1],
+        "dim": dim,
+        "sigma": aligner.sigma_,
+        "gamma": aligner.gamma_,
+        "mmd": aligner.mmd_._asdict(),
+        "target_accuracy": scores,
+        "seconds": pair.seconds,
+        "out": str(out) if out else None,
+    }
+    if json_output:
+        print(json.dumps(summary, indent=1))
+    else:
+        _print_alignment(summary, scores)
+
+
+def _print_alignment(summary: dict[str, Any], scores: dict[str, dict[str, float]]) -> None:
+    console = Console()
+    console.print(
+        "{method}: {columns} columns to {dim} components in {seconds:.2f} s (σ = {sigma:.4g}, γ = {gamma:.4g})".format(
+            **summary
+        ),
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row("MMD² / variance", *(f"{value:.4f}" for value in summary["mmd"].values()))
+    for name, score in scores.items():
+        table.add_row(f"{name} accuracy on the target", f"{score['before']:.1%}", f"{score['after']:.1%}")
+    console.print(table)
+    if not scores:
+        console.print("No accuracies: both files need labels for that.")
+    if summary["out"]:
+        console.print(f"Aligned features written to {summary['out']}", highlight=False)
+
+
+def _number(name: str, text: str, word: str) -> float | str:
+    if text == word:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--{name} must be a number or {word!r}; got {text!r}") from None
+
+
+def main() -> None:
+    """Run the command line; a user's slip gives one line and exit code 2, never a traceback."""
+    command = typer.main.get_command(app)
+    try:
+        sys.exit(command.main(standalone_mode=False))
+    except Exception as error:
+        shown = getattr(error, "format_message", None)
+        if shown is None and not isinstance(error, ValueError):
+            raise
+        message = shown() if shown else str(error)
+        print(f"fedrf: {' '.join(str(message).split())}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""Domains as data sets: labelled sources, an unlabelled target."""

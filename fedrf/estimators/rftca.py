@@ -1,0 +1,169 @@
+"""Transfer component analysis with random features (paper, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fedrf.estimators.base import DomainAligner, to_tensor
+from fedrf.features import RandomFourierFeatures
+from fedrf.tca import DomainStatistics, ScatterProblem, suggest_num_features
+
+CHUNK_BYTES = 2**25
+
+
+class RFTCA(DomainAligner):
+    """Minimise the MMD after projection plus γ|W|², W acting on 2N random features.
+
+    Linear in the number of rows, in chunks, with memory that does not grow with it. What it keeps of each domain
+    are sums (`fedrf.tca.DomainStatistics`), so rows can come in parts (`partial_fit`) or from several places
+    (`merge`) and the result is that of the pooled rows to rounding error.
+
+    Parameters
+    ----------
+    dim
+        m, the number of components; at most 2 × `num_features`.
+    num_features
+        N, the number of random frequencies. See `suggest_num_features`.
+    sigma
+        σ, the width of the kernel, or ``"median"`` for the median distance between rows (of the first call, with
+        `partial_fit`; give a number to estimators that are to be merged).
+    gamma
+        γ ≥ 0. Small: the domain means must coincide. Large: plain kernel PCA. ``"auto"`` takes the middle of
+        `informative_gamma_range`.
+    kernel
+        ``gaussian``, ``laplace`` or ``cauchy``.
+    random_state
+        Seed of the frequencies, an integer. The same (seed, N, columns, σ, kernel) gives the same ones anywhere.
+    whiten
+        Scale the components to unit variance.
+
+    Attributes
+    ----------
+    aligner_, eigenvalues_, mmd_
+        See `DomainAligner`.
+    features_
+        The `RandomFourierFeatures` in use; `features_.fingerprint` tells whether two estimators can be merged.
+    source_, target_
+        `DomainStatistics` of each domain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.RandomState(0).randn(60, 5)
+    >>> domain = np.repeat([1, -1], 30)
+    >>> X[domain < 0] += 1
+    >>> RFTCA(dim=3, num_features=50).fit_transform(X, sample_domain=domain).shape
+    (60, 3)
+    """
+
+    __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sample_domain": True}
+
+    features_: RandomFourierFeatures
+    source_: DomainStatistics
+    target_: DomainStatistics
+
+    def __init__(
+        self,
+        dim: int = 100,
+        num_features: int = 1000,
+        sigma: float | str = "median",
+        gamma: float | str = 1.0,
+        kernel: str = "gaussian",
+        random_state: int = 0,
+        whiten: bool = False,
+    ) -> None:
+        self.dim = dim
+        self.num_features = num_features
+        self.sigma = sigma
+        self.gamma = gamma
+        self.kernel = kernel
+        self.random_state = random_state
+        self.whiten = whiten
+
+    def partial_fit(self, X: ArrayLike, y: object = None, *, sample_domain: ArrayLike | None = None) -> Self:
+        """Add rows of any domains; the components are solved for when they are next needed."""
+        self._check_parameters()
+        first = not self.__sklearn_is_fitted__()
+        rows, is_source = self._check_input(X, sample_domain, reset=first)
+        if first:
+            self._start(rows)
+        self._add(rows, torch.from_numpy(is_source))
+        self._solution = None
+        return self
+
+    def merge(self, other: RFTCA) -> Self:
+        """Take in all rows that `other` has seen, without seeing them: both must use the same frequencies."""
+        check_is_fitted(self)
+        check_is_fitted(other)
+        mine, theirs = self.features_, other.features_
+        if mine.fingerprint != theirs.fingerprint:
+            raise ValueError(f"estimators with different frequencies cannot be merged: {mine} and {theirs}")
+        self.source_ += other.source_
+        self.target_ += other.target_
+        self._solution = None
+        return self
+
+    def suggest_num_features(self, error: float = 0.1) -> int:
+        """Return an N whose kernel approximation has at most this relative error, from dim(K) log n (theorem 2)."""
+        check_is_fitted(self)
+        return suggest_num_features(self.source_ + self.target_, error)
+
+    def _collect(self, rows: Any, is_source: Tensor) -> None:
+        self._start(rows)
+        self._add(rows, is_source)
+
+    def _start(self, rows: Any) -> None:
+        self.sigma_ = self._resolve_sigma(rows)
+        self._dtype = torch.from_numpy(np.empty(0, rows.dtype)).dtype
+        self.features_ = RandomFourierFeatures(
+            rows.shape[1], self.num_features, self.sigma_, self.kernel, self.random_state, dtype=self._dtype
+        )
+        if self.dim > self.features_.out_features:
+            raise ValueError(f"dim must be at most 2 × num_features = {self.features_.out_features}; got {self.dim}")
+        self.source_ = self.target_ = DomainStatistics.empty(self.features_.out_features)
+
+    def _add(self, rows: Any, is_source: Tensor) -> None:
+        for features in self._feature_chunks(rows, is_source.nonzero()[:, 0]):
+            self.source_ += DomainStatistics.of(features)
+        for features in self._feature_chunks(rows, (~is_source).nonzero()[:, 0]):
+            self.target_ += DomainStatistics.of(features)
+
+    def _feature_chunks(self, rows: Any, wanted: Tensor) -> Iterator[Tensor]:
+        """Yield random features of a few rows at a time, each chunk in the memory of the one before."""
+        width = self.features_.out_features
+        step = max(1, CHUNK_BYTES // (width * self._dtype.itemsize))
+        buffer = torch.empty(min(step, len(wanted)), width, dtype=self._dtype)
+        for chunk in wanted.split(step):
+            inputs = to_tensor(rows[chunk.numpy()]).to(self._dtype)
+            yield self.features_.write(inputs, buffer[: len(inputs)])
+
+    def _problem(self) -> ScatterProblem:
+        for name, statistics in (("source", self.source_), ("target", self.target_)):
+            if statistics.count == 0:
+                raise ValueError(f"no {name} rows have come in yet; both domains are needed")
+        return ScatterProblem(self.source_, self.target_, self._dtype)
+
+    def _discrepancy(self) -> Tensor:
+        return self._problem().discrepancy
+
+    def _mmd_before(self) -> float:
+        problem = self._problem()
+        return float(problem.discrepancy.square().sum()) / problem.total_variance
+
+    def _transform(self, rows: Any) -> Tensor:
+        weights = self._weights()
+        offset = (self.source_.total + self.target_.total) / self._num_samples @ weights
+        weights, offset = weights.to(self._dtype), offset.to(self._dtype)
+        chunks = self._feature_chunks(rows, torch.arange(rows.shape[0]))
+        return torch.cat([features @ weights - offset for features in chunks])
+
+    @property
+    def _num_samples(self) -> int:
+        return self.source_.count + self.target_.count

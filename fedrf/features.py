@@ -1,0 +1,185 @@
+r"""Random Fourier features and the kernels that they stand for (paper, definition 1).
+
+For a shift-invariant kernel k with k(0) = 1 and frequencies ω drawn from its Fourier transform,
+k(x − y) = E[cos(ωᵀ(x − y))]. With N frequencies in the rows of Ω, the map
+
+    Σ(x) = N^(−1/2) · [cos(Ωx), sin(Ωx)]  ∈ R^(2N)
+
+therefore has ⟨Σ(x), Σ(y)⟩ → k(x − y), and |Σ(x)| = 1 exactly. Samples are rows here, columns in the paper.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, sqrt
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+MEDIAN_ROWS = 500
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A shift-invariant kernel of unit width: how to draw its frequencies, how to evaluate it exactly."""
+
+    formula: str
+    draw: Callable[[np.random.RandomState, tuple[int, int]], np.ndarray]
+    exact: Callable[[Tensor, Tensor], Tensor]
+    norm: int
+
+
+def _gaussian(x: Tensor, y: Tensor) -> Tensor:
+    squared = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
+    return squared.clamp_(min=0).mul_(-0.5).exp_()
+
+
+def _laplace(x: Tensor, y: Tensor) -> Tensor:
+    return torch.cdist(x, y, p=1).neg_().exp_()
+
+
+def _cauchy(x: Tensor, y: Tensor) -> Tensor:
+    product = x.new_ones(len(x), len(y))
+    for a, b in zip(x.T, y.T, strict=True):
+        product *= 1 + (a[:, None] - b).square()
+    return product.reciprocal_()
+
+
+# A Laplace kernel has Cauchy frequencies, and a Cauchy kernel Laplace ones.
+KERNELS = {
+    "gaussian": Kernel("exp(-|x-y|² / 2σ²)", lambda rng, shape: rng.standard_normal(shape), _gaussian, 2),
+    "laplace": Kernel("exp(-|x-y|₁ / σ)", lambda rng, shape: rng.standard_cauchy(shape), _laplace, 1),
+    "cauchy": Kernel("∏ 1 / (1 + (xᵢ-yᵢ)²/σ²)", lambda rng, shape: rng.laplace(size=shape), _cauchy, 2),
+}
+
+
+def get_kernel(name: str) -> Kernel:
+    """Return the kernel called `name`; a `ValueError` lists the names that exist."""
+    try:
+        return KERNELS[name]
+    except (KeyError, TypeError):
+        raise ValueError(f"kernel must be one of {', '.join(KERNELS)}; got {name!r}") from None
+
+
+def check_sigma(sigma: float | str) -> float:
+    """Return σ as a float; it must be positive and finite."""
+    if isinstance(sigma, int | float | np.number) and isfinite(sigma) and sigma > 0:
+        return float(sigma)
+    raise ValueError(f"sigma must be a positive number or 'median'; got {sigma!r}")
+
+
+def kernel_matrix(x: Tensor, y: Tensor, sigma: float, kernel: str = "gaussian") -> Tensor:
+    """Evaluate the exact kernel between the rows of `x` and the rows of `y`."""
+    width = check_sigma(sigma)
+    return get_kernel(kernel).exact(x / width, y / width)
+
+
+def median_sigma(x: Tensor, kernel: str = "gaussian", seed: int = 0) -> float:
+    """Median distance between rows of `x`, in the norm of the kernel, over a seeded subsample.
+
+    Equal rows say nothing about the width, so only positive distances count.
+    """
+    rows = np.random.RandomState(seed).permutation(len(x))[:MEDIAN_ROWS]
+    sample = x[torch.from_numpy(np.sort(rows))].double()
+    distances = torch.nn.functional.pdist(sample, p=float(get_kernel(kernel).norm))
+    positive = distances[distances > 0]
+    if positive.numel() == 0:
+        raise ValueError("sigma='median' needs at least two different rows; all rows are equal. Give a number")
+    return float(positive.median())
+
+
+def draw_frequencies(
+    num_features: int, in_features: int, sigma: float, kernel: str = "gaussian", seed: int = 0
+) -> np.ndarray:
+    """Draw Ω (N × p, float64) from nothing but these arguments.
+
+    NumPy's legacy generator is frozen: its streams do not change between versions.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be an integer from 0 to 2**32 - 1; got {seed!r}")
+    rng = np.random.RandomState(seed)
+    return get_kernel(kernel).draw(rng, (num_features, in_features)) / check_sigma(sigma)
+
+
+class RandomFourierFeatures(nn.Module):
+    """The map Σ from R^p to R^(2N): N cosines, then N sines, of the same random projections.
+
+    Parameters
+    ----------
+    in_features
+        p, the number of columns of the input.
+    num_features
+        N, the number of frequencies; the output has 2N columns.
+    sigma
+        σ, the width of the kernel.
+    kernel
+        ``gaussian``, ``laplace`` or ``cauchy``; see `KERNELS` for the formulas.
+    seed
+        Shared by all clients, so that Ω never has to be sent.
+
+    Attributes
+    ----------
+    frequencies
+        Ω, a buffer: it moves with the module, is saved with it and is never trained.
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        num_features: int,
+        sigma: float = 1.0,
+        kernel: str = "gaussian",
+        seed: int = 0,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (("in_features", in_features), ("num_features", num_features)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be a positive integer; got {value!r}")
+        self.in_features, self.num_features = int(in_features), int(num_features)
+        self.sigma, self.kernel, self.seed = check_sigma(sigma), kernel, seed
+        omega = torch.from_numpy(draw_frequencies(num_features, in_features, sigma, kernel, seed))
+        self.register_buffer("frequencies", omega.to(device, dtype or torch.get_default_dtype()))
+
+    @property
+    def out_features(self) -> int:
+        """2N, the number of columns of the output."""
+        return 2 * self.num_features
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits of the frequencies in use; equal for clients whose features can be compared.
+
+        Taken in single precision, so that a float32 and a float64 client agree.
+        """
+        values = self.frequencies.detach().to("cpu", torch.float32).numpy()
+        digest = hashlib.sha256(f"{values.shape}".encode() + values.astype("<f4").tobytes())
+        return digest.hexdigest()[:16]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map rows of `x` to random features."""
+        angles = nn.functional.linear(x, self.frequencies)
+        return torch.cat([angles.cos(), angles.sin()], dim=-1) / sqrt(self.num_features)
+
+    @torch.no_grad()
+    def write(self, x: Tensor, out: Tensor) -> Tensor:
+        """Compute `forward` without gradients into `out`: touching fresh memory costs more than the sines."""
+        cosines, sines = out.split(self.num_features, dim=-1)
+        torch.mm(x, self.frequencies.T, out=cosines)
+        torch.sin(cosines, out=sines)
+        cosines.cos_()
+        return out.div_(sqrt(self.num_features))
+
+    def extra_repr(self) -> str:
+        """Show what Ω depends on."""
+        return (
+            f"in_features={self.in_features}, num_features={self.num_features}, sigma={self.sigma:g}, "
+            f"kernel={self.kernel!r}, seed={self.seed}"
+        )

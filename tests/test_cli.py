@@ -1,0 +1,112 @@
+"""The command line as people call it, in its own process."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedrf.cli import main
+from fedrf.demo import shifted_digits
+
+
+def fedrf(*arguments, env=None):
+    return subprocess.run(
+        [sys.executable, "-m", "fedrf", *map(str, arguments)], capture_output=True, text=True, env=env, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("features")
+    for name, domain in shifted_digits().items():
+        np.savez(folder / f"{name}.npz", X=domain.features, y=domain.labels)
+    np.savez(folder / "unlabelled.npz", X=shifted_digits()["left"].features)
+    np.savez(folder / "narrow.npz", X=np.ones((5, 3)))
+    return folder
+
+
+@pytest.mark.parametrize("method", ["rf-tca", "r-tca", "tca"])
+def test_align_reports_accuracies_before_and_after(files, method):
+    done = fedrf(
+        "align", files / "plain.npz", files / "left.npz", "--method", method, "--scale", "none", "--dim", 20, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["method"] == method
+    assert summary["source"]["samples"] == summary["target"]["samples"] == 599
+    assert summary["mmd"]["after"] < summary["mmd"]["before"]
+    assert set(summary["target_accuracy"]) == {"1-NN", "SVM", "logistic"}
+    svm = summary["target_accuracy"]["SVM"]
+    assert svm["after"] > svm["before"]
+
+
+def test_align_writes_what_it_aligned(files, tmp_path):
+    out = tmp_path / "aligned.npz"
+    done = fedrf("align", files / "plain.npz", files / "left.npz", "--dim", 7, "--num-features", 50, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy on the target" in done.stdout
+    with np.load(out) as arrays:
+        assert arrays["source"].shape == arrays["target"].shape == (599, 7)
+        assert arrays["aligner"].shape == (100, 7)
+        assert arrays["eigenvalues"].shape == (7,)
+        assert arrays["source_labels"].shape == arrays["target_labels"].shape == (599,)
+    assert [path.name for path in tmp_path.iterdir()] == ["aligned.npz"]
+
+
+def test_align_without_labels_still_aligns(files):
+    done = fedrf("align", files / "plain.npz", files / "unlabelled.npz", "--num-features", 50, "--dim", 5)
+    assert done.returncode == 0, done.stderr
+    assert "both files need labels" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["align"], "Missing argument 'source'"),
+        (["align", "plain.npz", "nowhere.npz"], "nowhere.npz: no such file"),
+        (["align", "plain.npz", "narrow.npz"], "source has 64 columns and target 3"),
+        (["align", "plain.npz", "left.npz", "--gamma", "-1"], "gamma must be a number, at least 0, or 'auto'; got -1"),
+        (["align", "plain.npz", "left.npz", "--gamma", "big"], "--gamma must be a number or 'auto'; got 'big'"),
+        (["align", "plain.npz", "left.npz", "--sigma", "0"], "sigma must be a positive number"),
+        (["align", "plain.npz", "left.npz", "--dim", "5000"], "dim must be at most 2 × num_features = 2000; got 5000"),
+        (["align", "plain.npz", "left.npz", "--kernel", "rbf"], "'rbf' is not one of 'gaussian', 'laplace', 'cauchy'"),
+        (["align", "plain.npz", "left.npz", "--method", "pca"], "'pca' is not one of 'rf-tca', 'r-tca', 'tca'"),
+        (["align", "plain.npz", "left.npz", "--out", "a.txt"], "--out must be an .npz file in a folder that exists"),
+        (["align", "plain.npz", "left.npz", "--seed", "-1"], "seed must be an integer from 0"),
+        (["fly"], "No such command 'fly'"),
+    ],
+)
+def test_slips_get_one_line_and_exit_code_2(files, arguments, message, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    monkeypatch.setattr(sys, "argv", ["fedrf", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.startswith("fedrf: ")
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_a_slip_in_its_own_process():
+    done = fedrf("align", "nowhere.npz", "nowhere.npz")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "fedrf: nowhere.npz: no such file\n")
+
+
+def test_help_teaches():
+    top = fedrf("--help")
+    assert top.returncode == 0
+    for command in ("align", "doctor"):
+        assert command in top.stdout
+    about = fedrf("align", "--help").stdout
+    for word in ("--gamma", "--sigma", "auto", "median", "Example"):
+        assert word in about
+
+
+def test_version():
+    from fedrf import __version__
+
+    assert fedrf("--version").stdout == f"fedrf {__version__}\n"

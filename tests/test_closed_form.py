@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from fedrf.closed_form import SCALINGS, accuracies, align_pair, save_pair, scaled
+from fedrf.data.feature_files import FeatureSet
+from fedrf.estimators import RFTCA
+
+
+def domain(shift=0.0, labels=True):
+    rng = np.random.RandomState(0)
+    truth = rng.randint(2, size=50)
+    return FeatureSet(rng.randn(50, 4) + 3 * truth[:, None] + shift, truth if labels else None)
+
+
+def test_scalings():
+    raw = FeatureSet(np.array([[3.0, 4.0], [0.0, 0.0], [6.0, 4.0]]), None)
+    np.testing.assert_allclose(scaled(raw, "unit").features[:2], [[0.6, 0.8], [0.0, 0.0]])
+    standard = scaled(raw, "standard").features
+    np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(standard.std(axis=0), 1)
+    np.testing.assert_array_equal(scaled(raw, "none").features, raw.features)
+    assert set(SCALINGS) == {"unit", "standard", "none"}
+
+
+def test_constant_columns_stay_finite():
+    constant = FeatureSet(np.ones((5, 2)), None)
+    assert np.isfinite(scaled(constant, "standard").features).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float64])
+def test_scaling_gives_floats(dtype):
+    assert scaled(FeatureSet(np.ones((5, 2), dtype), None), "unit").features.dtype == np.float64
+
+
+def test_labels_do_not_influence_alignment():
+    estimator = RFTCA(dim=3, num_features=20)
+    labelled = align_pair(domain(), domain(1.0), estimator)
+    blind = align_pair(domain(labels=False), domain(1.0, labels=False), RFTCA(dim=3, num_features=20))
+    np.testing.assert_array_equal(labelled.aligned_target, blind.aligned_target)
+    assert accuracies(blind) == {}
+    assert set(accuracies(labelled)) == {"1-NN", "SVM", "logistic"}
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    pair = align_pair(domain(), domain(1.0), RFTCA(dim=3, num_features=20))
+    kept = tmp_path / "kept.npz"
+    save_pair(pair, kept)
+    before = kept.read_bytes()
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_pair(pair, kept)
+    assert kept.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [kept]

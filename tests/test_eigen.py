@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+
+from fedrf import eigen
+from fedrf.eigen import canonical_signs, leading_eigenpairs
+
+
+def symmetric(spectrum, seed=0):
+    """A symmetric matrix with this spectrum and random eigenvectors."""
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(len(spectrum), len(spectrum), generator=generator, dtype=torch.float64)).Q
+    return (basis * spectrum) @ basis.T
+
+
+def check(matrix, count, tolerance):
+    values, vectors = leading_eigenpairs(matrix, count)
+    expected = torch.linalg.eigvalsh(matrix.double()).flip(0)[:count]
+    scale = float(expected[0])
+    assert vectors.shape == (len(matrix), count)
+    torch.testing.assert_close(values.double(), expected, rtol=0, atol=tolerance * scale)
+    residual = (matrix.double() @ vectors.double() - vectors.double() * values.double()).norm(dim=0)
+    assert residual.max() <= tolerance * scale
+    gram = vectors.double().T @ vectors.double()
+    torch.testing.assert_close(gram, torch.eye(count, dtype=torch.float64), rtol=0, atol=tolerance)
+
+
+SPECTRA = {
+    "decaying": lambda size: torch.exp(-torch.arange(size) / 50.0),
+    "slow": lambda size: 1 / (1 + torch.arange(size) / 100.0),
+    "pairs": lambda size: torch.exp(-(torch.arange(size) // 2) / 50.0),
+    "many copies at the top": lambda size: torch.where(torch.arange(size) < 40, 1.0, 0.3),
+    "copies inside": lambda size: torch.where(
+        (torch.arange(size) > 10) & (torch.arange(size) < 60), 0.5, torch.exp(-torch.arange(size) / 90.0)
+    ),
+    "one value": lambda size: torch.ones(size),
+    "low rank": lambda size: torch.where(torch.arange(size) < 15, 1.0 + torch.arange(size), 0.0),
+    "negative tail": lambda size: torch.linspace(1, -2, size),
+}
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("size", [50, 900])
+def test_leading_pairs_are_those_of_lapack(spectrum, size):
+    check(symmetric(SPECTRA[spectrum](size).double()), 30, 1e-9)
+
+
+def test_single_precision():
+    check(symmetric(SPECTRA["slow"](900).double()).float(), 50, 3e-5)
+
+
+def test_lanczos_is_taken_for_large_matrices_and_only_there(monkeypatch):
+    calls = []
+    real = eigen._block_lanczos
+    monkeypatch.setattr(eigen, "_block_lanczos", lambda *args: calls.append(1) or real(*args))
+    leading_eigenpairs(symmetric(SPECTRA["slow"](300).double()), 10)
+    leading_eigenpairs(symmetric(SPECTRA["slow"](900).double()), 400)
+    assert calls == []
+    leading_eigenpairs(symmetric(SPECTRA["slow"](900).double()), 10)
+    assert calls == [1]
+
+
+def test_more_copies_than_a_block_can_see_are_not_trusted():
+    matrix = symmetric(SPECTRA["copies inside"](900).double())
+    assert eigen._block_lanczos(matrix, 30) is None
+
+
+def test_the_same_matrix_gives_the_same_bits():
+    matrix = symmetric(SPECTRA["slow"](900).double())
+    torch.manual_seed(1)
+    first = leading_eigenpairs(matrix, 20)
+    torch.manual_seed(2)
+    second = leading_eigenpairs(matrix, 20)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_signs_are_canonical():
+    vectors = torch.from_numpy(np.array([[1.0, -3.0, 0.0], [-2.0, 1.0, 0.0]]))
+    expected = [[-1.0, 3.0, 0.0], [2.0, -1.0, 0.0]]
+    assert canonical_signs(vectors).tolist() == expected
+    assert torch.equal(canonical_signs(-vectors), canonical_signs(vectors))
