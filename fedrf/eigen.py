@@ -45,27 +45,31 @@ def _block_lanczos(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     size, limit = len(matrix), len(matrix) // 2
     tolerance = torch.finfo(matrix.dtype).eps ** 0.75
     generator = torch.Generator().manual_seed(0)
-    block = torch.randn(BLOCK, size, generator=generator, dtype=torch.float64).to(matrix)
+    block = _orthonormal(torch.randn(BLOCK, size, generator=generator, dtype=torch.float64).to(matrix))
     basis = matrix.new_empty(limit + BLOCK, size)
     projected = matrix.new_zeros(limit + BLOCK, limit + BLOCK)
-    known, next_check = basis[:0], 4 * count
-    while len(known) < limit:
-        # Twice is enough; the second pass also repairs the rows that QR makes up for a block of deficient rank.
-        for _ in range(2):
-            block = torch.linalg.qr((block - (block @ known.T) @ known).T).Q.T
-        used = len(known) + BLOCK
-        basis[used - BLOCK : used] = block
-        known = basis[:used]
-        block = block @ matrix
-        projected[used - BLOCK : used, :used] = block @ known.T
+    used, next_check = 0, 4 * count
+    while used < limit:
+        rows = slice(used, used + BLOCK)
+        used += BLOCK
+        basis[rows], known = block, basis[:used]
+        image = block @ matrix
+        projected[rows, :used] = overlap = image @ known.T
+        leftover = image - overlap @ known
         if used >= next_check:
             values, weights = _dense(projected[:used, :used], count)
-            leftover = block - projected[used - BLOCK : used, :used] @ known
             residual = (weights[-BLOCK:].T @ leftover).norm(dim=1).max()
             if residual <= tolerance * values[0]:
                 return None if _may_hide_copies(values, tolerance) else (values, known.T @ weights)
-            next_check = int(1.25 * used)
+            next_check = int(1.15 * used)
+        # Orthogonalising twice is enough. The second time also repairs rows that QR made up for a deficient block.
+        block = _orthonormal(leftover)
+        block = _orthonormal(block - (block @ known.T) @ known)
     return None
+
+
+def _orthonormal(rows: Tensor) -> Tensor:
+    return torch.linalg.qr(rows.T).Q.T
 
 
 def _may_hide_copies(values: Tensor, tolerance: float) -> bool:

@@ -81,8 +81,8 @@ class DomainStatistics:
     @classmethod
     @torch.no_grad()
     def of(cls, features: Tensor) -> DomainStatistics:
-        """Summarise rows of random features; sums are kept in double precision whatever came in."""
-        return cls(len(features), features.sum(0, dtype=torch.float64), _gram(features).double())
+        """Summarise rows of random features."""
+        return cls(len(features), features.sum(0).double(), _gram(features))
 
     @classmethod
     def empty(cls, size: int) -> DomainStatistics:
@@ -98,7 +98,9 @@ class DomainStatistics:
             )
         if not self.count:
             return other
-        return DomainStatistics(self.count + other.count, self.total + other.total, self.gram + other.gram)
+        # Sums of parts are kept in double precision, whatever the precision of the parts.
+        gram = self.gram.double() + other.gram
+        return DomainStatistics(self.count + other.count, self.total + other.total, gram)
 
     @property
     def mean(self) -> Tensor:

@@ -15,7 +15,7 @@ from fedrf.estimators.base import DomainAligner, to_tensor
 from fedrf.features import RandomFourierFeatures
 from fedrf.tca import DomainStatistics, ScatterProblem, suggest_num_features
 
-CHUNK_BYTES = 2**25
+CHUNK_BYTES = 2**26
 
 
 class RFTCA(DomainAligner):
@@ -141,7 +141,9 @@ class RFTCA(DomainAligner):
         step = max(1, CHUNK_BYTES // (width * self._dtype.itemsize))
         buffer = torch.empty(min(step, len(wanted)), width, dtype=self._dtype)
         for chunk in wanted.split(step):
-            inputs = to_tensor(rows[chunk.numpy()]).to(self._dtype)
+            first, last = int(chunk[0]), int(chunk[-1])
+            run = last - first + 1 == len(chunk)  # most often: then the rows need not be copied together
+            inputs = to_tensor(rows[first : last + 1] if run else rows[chunk.numpy()]).to(self._dtype)
             yield self.features_.write(inputs, buffer[: len(inputs)])
 
     def _problem(self) -> ScatterProblem:
