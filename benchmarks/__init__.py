@@ -1,0 +1,1 @@
+"""Programs that print speed as ratios within one run."""

@@ -73,7 +73,7 @@ def report(what: str, value: float, bar: str = "") -> None:
 
 
 def products(rows: torch.Tensor, frequencies: torch.Tensor) -> Callable[[], object]:
-    """The two matrix products of RF-TCA and nothing else, into memory that is already there."""
+    """Return a job that does the two matrix products of RF-TCA and nothing else, into memory that is already there."""
     angles = torch.empty(len(rows), len(frequencies))
     features = torch.randn(len(rows), 2 * len(frequencies))
 

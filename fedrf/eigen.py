@@ -69,7 +69,8 @@ def _block_lanczos(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
 
 
 def _orthonormal(rows: Tensor) -> Tensor:
-    return torch.linalg.qr(rows.T).Q.T
+    factor: Tensor = torch.linalg.qr(rows.T).Q
+    return factor.T
 
 
 def _may_hide_copies(values: Tensor, tolerance: float) -> bool:

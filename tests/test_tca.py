@@ -233,7 +233,7 @@ class TestTheorem1:
 
 class TestStatistics:
     def test_by_hand(self):
-        part = DomainStatistics.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        part = DomainStatistics.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
         assert part.count == 2
         assert part.total.tolist() == [4.0, 6.0]
         assert part.gram.tolist() == [[10.0, 14.0], [14.0, 20.0]]

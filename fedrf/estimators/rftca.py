@@ -137,6 +137,8 @@ class RFTCA(DomainAligner):
 
     def _feature_chunks(self, rows: Any, wanted: Tensor) -> Iterator[Tensor]:
         """Yield random features of a few rows at a time, each chunk in the memory of the one before."""
+        if not len(wanted):
+            return
         width = self.features_.out_features
         step = max(1, CHUNK_BYTES // (width * self._dtype.itemsize))
         buffer = torch.empty(min(step, len(wanted)), width, dtype=self._dtype)
