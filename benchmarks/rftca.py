@@ -89,7 +89,8 @@ def against_textbook_and_floor() -> None:
     rows[NUM_SOURCE:] += 0.005
     domain = np.repeat([1, -1], [NUM_SOURCE, NUM_TARGET])
     double = rows.astype(np.float64)
-    for num_features, bar in ((500, ">= 30"), (1000, ">= 15")):
+    # At N = 500 the products alone take a thirtieth of the time that inverting takes: no bar there.
+    for num_features, inverse_bar, bar, repeats in ((500, "", ">= 30", 5), (1000, ">= 15", ">= 15", 1)):
         estimator = RFTCA(DIM, num_features, SIGMA, GAMMA)
         fit = lambda estimator=estimator: estimator.fit(rows, sample_domain=domain)  # noqa: E731
         frequencies = fit().features_.frequencies
@@ -99,20 +100,20 @@ def against_textbook_and_floor() -> None:
         report(f"N = {num_features}: largest principal angle to the textbook solution", angle, "<= 1e-3")
         ours, inverting, floor = interleaved(fit, invert, products(torch.from_numpy(rows), frequencies))
         report(f"N = {num_features}: seconds of RFTCA.fit", ours)
-        report(f"N = {num_features}: textbook with inverse and eig / RFTCA", inverting / ours)
+        report(f"N = {num_features}: textbook with inverse and eig / RFTCA", inverting / ours, inverse_bar)
         if num_features == 1000:
             report(f"N = {num_features}: RFTCA / its matrix products alone", ours / floor, "<= 3")
-        generalised = seconds(lambda omega=omega: textbook(double, NUM_SOURCE, omega, True))
-        report(f"N = {num_features}: textbook with generalised eig (one run) / RFTCA", generalised / ours, bar)
+        solve = lambda omega=omega: textbook(double, NUM_SOURCE, omega, True)  # noqa: E731
+        generalised = median(seconds(solve) for _ in range(repeats))
+        report(f"N = {num_features}: textbook with generalised eig ({repeats} runs) / RFTCA", generalised / ours, bar)
 
 
 def chunks(total: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows in chunks, from a few that were made beforehand: making them is not what is measured."""
+    """Yield chunks of one domain each, every fourth of the target; making the rows is not what is measured."""
     made = [make_rows(CHUNK, seed) for seed in range(2)]
-    domain = np.where(np.arange(CHUNK) % 4 == 0, -1, 1)
     for index, start in enumerate(range(0, total, CHUNK)):
-        size = min(CHUNK, total - start)
-        yield made[index % len(made)][:size], domain[:size]
+        rows = made[index % len(made)][: total - start]
+        yield rows, np.full(len(rows), -1 if index % 4 == 0 else 1)
 
 
 def streaming() -> None:
@@ -139,7 +140,7 @@ def exponent() -> None:
 
     times = interleaved(*(add(size) for size in sizes))
     slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
-    report(f"exponent of n in the time of taking in {sizes[0]} to {sizes[-1]} rows", slope, "<= 1.05")
+    report(f"exponent of n in the time of taking in {sizes[0]} to {sizes[-1]} rows", slope, "<= 1.1")
 
 
 def resident(kind: str) -> float:
