@@ -108,6 +108,22 @@ def against_textbook_and_floor() -> None:
         report(f"N = {num_features}: textbook with generalised eig ({repeats} runs) / RFTCA", generalised / ours, bar)
 
 
+def gamma_path() -> None:
+    rows, gammas = make_rows(NUM_SOURCE + NUM_TARGET), [10.0**power for power in range(-3, 4)]
+    domain = np.repeat([1, -1], [NUM_SOURCE, NUM_TARGET])
+
+    def apart() -> None:
+        for gamma in gammas:
+            RFTCA(DIM, 1000, SIGMA, gamma).fit(rows, sample_domain=domain)
+
+    def path() -> None:
+        for member in RFTCA(DIM, 1000, SIGMA, gammas[0]).fit(rows, sample_domain=domain).gamma_path(gammas):
+            member.aligner_  # noqa: B018
+
+    separate, together = interleaved(apart, path)
+    report(f"N = 1000: {len(gammas)} separate fits / one fit and gamma_path", separate / together, ">= 4")
+
+
 def chunks(total: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield chunks of one domain each, every fourth of the target; making the rows is not what is measured."""
     made = [make_rows(CHUNK, seed) for seed in range(2)]
@@ -168,6 +184,7 @@ def memory() -> None:
 def main() -> None:
     print(f"{torch.get_num_threads()} threads; n = {NUM_SOURCE + NUM_TARGET}, p = {COLUMNS}, m = {DIM} unless said")
     against_textbook_and_floor()
+    gamma_path()
     streaming()
     exponent()
     memory()

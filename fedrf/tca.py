@@ -12,9 +12,10 @@ vanilla TCA  its row of the kernel matrix K       n × n, `GramProblem` with Q =
 ============ ==================================== ====================================
 
 The textbook solution, the leading eigenvectors of (γI + vvᵀ)⁻¹S, is not symmetric. But (γI + vvᵀ)^(−1/2) is, up
-to a factor, P = I − c v̂v̂ᵀ with v̂ = v/|v| and c = 1 − (γ/(γ+|v|²))^(1/2), so that W = P·U with U the leading
-eigenvectors of the symmetric matrix PSP. Its eigenvalues are those of the matrix in Algorithm 1. For γ → 0, P
-projects v away and the domain means coincide; for γ → ∞, P = I and the components are principal components.
+to a factor, the matrix P that multiplies the direction of v by (γ/(γ+|v|²))^(1/2) and leaves all others alone, so that
+W = P·U with U the leading eigenvectors of the symmetric matrix PSP. Its eigenvalues are those of the matrix in
+Algorithm 1. For γ → 0, P projects v away and the domain means coincide; for γ → ∞, P = I and the components are
+principal components. γ only ever touches that one direction, so many γ cost little more than one (`EigenSpace`).
 
 **Scaling.** `Solution.aligner` is P·U with orthonormal U, so that WᵀSW = diag(eigenvalues): the columns satisfy the
 paper's constraint up to a factor each, and a component weighs as much as it varies, as in principal component
@@ -33,7 +34,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedrf.eigen import canonical_signs, leading_eigenpairs
+from fedrf.eigen import EigenSpace, canonical_signs, leading_eigenpairs
 
 GRAM_BLOCKS = 8
 
@@ -151,25 +152,26 @@ class ScatterProblem:
         """Trace of S/n."""
         return float(self.pooled.gram.trace() / self.pooled.count - self.pooled.mean.square().sum())
 
+    @cached_property
+    def _space(self) -> EigenSpace:
+        """S, in a basis that begins with v and that all γ share."""
+        mean = self.pooled.total / sqrt(self.pooled.count)
+        scatter = torch.addr(self.pooled.gram.double(), mean, mean, alpha=-1)
+        return EigenSpace(scatter.to(self.dtype), self.discrepancy)
+
     def solve(self, gamma: float, dim: int) -> Solution:
         """Return the `dim` leading components for one γ."""
         squared = float(self.discrepancy.square().sum())
-        bend = _bend(squared, gamma)
-        direction = self.discrepancy / sqrt(squared or 1.0)
-        # S and PSP differ from the Gram matrix by rank one and rank two: one pass over the matrix for both.
-        mean = self.pooled.total / sqrt(self.pooled.count)
-        image = self._scatter_times(direction)
-        tilt = bend * image - bend**2 / 2 * (direction @ image) * direction
-        matrix = torch.addmm(
-            self.pooled.gram,
-            torch.stack([mean, direction, tilt], dim=1),
-            torch.stack([mean, tilt, direction]),
-            alpha=-1,
-        )
-        values, vectors = leading_eigenpairs(matrix.to(self.dtype), dim)
-        values, vectors = values.double(), vectors.double()
-        components = vectors - bend * torch.outer(direction, direction @ vectors)
-        return _significant(components, values, self.pooled.gram, self.dtype)
+        # In that basis P = diag(kept, 1, 1, …).
+        kept = sqrt(gamma / (gamma + squared)) if squared > 0 and gamma < inf else 1.0
+
+        def shrink(matrix: Tensor) -> None:
+            matrix[:, 0] *= kept
+            matrix[0, 0] *= kept
+
+        values, vectors, basis = self._space.leading(dim, shrink)
+        vectors[0] *= kept
+        return _significant((basis.T @ vectors).double(), values.double(), self.pooled.gram, self.dtype)
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
@@ -207,30 +209,39 @@ class GramProblem:
         """ℓ: 1/n_S for each source sample, −1/n_T for each target sample."""
         return signed_labels(self.is_source)
 
+    @cached_property
+    def _image(self) -> Tensor:
+        """Qℓ: the discrepancy of the domain means, times each sample's features."""
+        return self.gram @ self.labels
+
+    @cached_property
+    def _space(self) -> EigenSpace:
+        """HQH, in a basis that begins with HQℓ and that all γ share."""
+        means = self.gram.mean(0)
+        half, ones = means - means.mean() / 2, torch.ones_like(means)
+        centred = torch.addmm(self.gram, torch.stack([ones, half], dim=1), torch.stack([half, ones]), alpha=-1)
+        return EigenSpace(centred, self._image - self._image.mean())
+
     def solve(self, gamma: float, dim: int) -> Solution:
         """Return the `dim` leading components for one γ."""
-        image = self.gram @ self.labels
-        norm = gamma + float(self.labels @ image)
+        norm = gamma + float(self.labels @ self._image)
         pull = 1 / norm if norm > 0 else 0.0
-        means = self.gram.mean(0)
-        half, ones, centred = means - means.mean() / 2, torch.ones_like(means), image - image.mean()
-        matrix = torch.addmm(
-            self.gram,
-            torch.stack([ones, half, pull * centred], dim=1),
-            torch.stack([half, ones, centred]),
-            alpha=-1,
-        )
-        values, vectors = leading_eigenpairs(matrix, dim)
-        components = (vectors - pull * torch.outer(self.labels, image @ vectors)) / values.abs().sqrt()
+        removed = pull * (self._image - self._image.mean()).square().sum()
+
+        def shrink(matrix: Tensor) -> None:
+            matrix[0, 0] -= removed
+
+        values, coordinates, basis = self._space.leading(dim, shrink)
+        vectors = basis.T @ coordinates
+        components = (vectors - pull * torch.outer(self.labels, self._image @ vectors)) / values.abs().sqrt()
         if self.features is not None:
             components = self.features @ components
         return _significant(components, values, self.gram, self.gram.dtype)
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
-        image = self.gram @ self.labels
-        spread = (image - image.mean()).square().sum()
-        return _informative_range(self.labels @ image, spread, self.solve(inf, dim).eigenvalues)
+        spread = (self._image - self._image.mean()).square().sum()
+        return _informative_range(self.labels @ self._image, spread, self.solve(inf, dim).eigenvalues)
 
 
 def signed_labels(is_source: Tensor) -> Tensor:
@@ -255,14 +266,6 @@ def suggest_num_features(statistics: DomainStatistics, error: float = 0.1) -> in
         raise ValueError(f"error must be between 0 and 1; got {error!r}")
     root = 1.5 * (sqrt(1 + 4 * error / 3) - 1)
     return ceil(2 * intrinsic_dimension(statistics) * log(2 * statistics.count) / root**2)
-
-
-def _bend(squared: float, gamma: float) -> float:
-    """Return c = 1 − (γ/(γ+|v|²))^(1/2), without cancellation when γ is large."""
-    if squared == 0:
-        return 0.0
-    share = squared / (gamma + squared)
-    return share / (1 + sqrt(1 - share))
 
 
 def _significant(components: Tensor, values: Tensor, gram: Tensor, dtype: torch.dtype) -> Solution:

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fedrf import eigen
-from fedrf.eigen import canonical_signs, leading_eigenpairs
+from fedrf.eigen import EigenSpace, canonical_signs, leading_eigenpairs
 
 
 def symmetric(spectrum, seed=0):
@@ -51,8 +51,8 @@ def test_single_precision():
 
 def test_lanczos_is_taken_for_large_matrices_and_only_there(monkeypatch):
     calls = []
-    real = eigen._block_lanczos
-    monkeypatch.setattr(eigen, "_block_lanczos", lambda *args: calls.append(1) or real(*args))
+    real = eigen._Krylov
+    monkeypatch.setattr(eigen, "_Krylov", lambda *args: calls.append(1) or real(*args))
     leading_eigenpairs(symmetric(SPECTRA["slow"](300).double()), 10)
     leading_eigenpairs(symmetric(SPECTRA["slow"](900).double()), 400)
     assert calls == []
@@ -62,7 +62,7 @@ def test_lanczos_is_taken_for_large_matrices_and_only_there(monkeypatch):
 
 def test_more_copies_than_a_block_can_see_are_not_trusted():
     matrix = symmetric(SPECTRA["copies inside"](900).double())
-    assert eigen._block_lanczos(matrix, 30) is None
+    assert eigen._Krylov(matrix, torch.ones(900)).leading(30, None) is None
 
 
 def test_the_same_matrix_gives_the_same_bits():
@@ -79,3 +79,35 @@ def test_signs_are_canonical():
     expected = [[-1.0, 3.0, 0.0], [2.0, -1.0, 0.0]]
     assert canonical_signs(vectors).tolist() == expected
     assert torch.equal(canonical_signs(-vectors), canonical_signs(vectors))
+
+
+@pytest.mark.parametrize("size", [60, 900])
+@pytest.mark.parametrize("spectrum", ["slow", "many copies at the top", "low rank"])
+def test_modifications_along_a_direction_share_one_space(size, spectrum):
+    matrix = symmetric(SPECTRA[spectrum](size).double())
+    direction = torch.randn(size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    unit = direction / direction.norm()
+    space = EigenSpace(matrix, direction)
+    for kept in (1.0, 0.5, 0.0):
+
+        def shrink(projected, kept=kept):
+            projected[:, 0] *= kept
+            projected[0, 0] *= kept
+
+        scaling = torch.eye(size, dtype=torch.float64) - (1 - kept) * torch.outer(unit, unit)
+        modified = scaling @ matrix @ scaling
+        values, coordinates, basis = space.leading(10, shrink)
+        vectors = basis.T @ coordinates
+        torch.testing.assert_close(values, torch.linalg.eigvalsh(modified).flip(0)[:10], rtol=0, atol=1e-9)
+        torch.testing.assert_close(modified @ vectors, vectors * values, rtol=0, atol=1e-8)
+
+
+def test_a_krylov_space_grows_only_when_it_must():
+    space = EigenSpace(symmetric(SPECTRA["slow"](900).double()))
+    space.leading(20)
+    used = space._krylov.used
+    space.leading(20)
+    space.leading(10)
+    assert space._krylov.used == used
+    space.leading(60)
+    assert space._krylov.used > used

@@ -68,6 +68,7 @@ class RFTCA(DomainAligner):
     features_: RandomFourierFeatures
     source_: DomainStatistics
     target_: DomainStatistics
+    _posed: ScatterProblem | None
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class RFTCA(DomainAligner):
             raise ValueError(f"estimators with different frequencies cannot be merged: {mine} and {theirs}")
         self.source_ += other.source_
         self.target_ += other.target_
-        self._solution = None
+        self._posed = self._solution = None
         return self
 
     def suggest_num_features(self, error: float = 0.1) -> int:
@@ -130,6 +131,7 @@ class RFTCA(DomainAligner):
         self.source_ = self.target_ = DomainStatistics.empty(self.features_.out_features)
 
     def _add(self, rows: Any, is_source: Tensor) -> None:
+        self._posed = None
         for features in self._feature_chunks(rows, is_source.nonzero()[:, 0]):
             self.source_ += DomainStatistics.of(features)
         for features in self._feature_chunks(rows, (~is_source).nonzero()[:, 0]):
@@ -149,10 +151,13 @@ class RFTCA(DomainAligner):
             yield self.features_.write(inputs, buffer[: len(inputs)])
 
     def _problem(self) -> ScatterProblem:
+        """Return the problem of all rows so far; kept until more come in, since all γ share most of its work."""
         for name, statistics in (("source", self.source_), ("target", self.target_)):
             if statistics.count == 0:
                 raise ValueError(f"no {name} rows have come in yet; both domains are needed")
-        return ScatterProblem(self.source_, self.target_, self._dtype)
+        if self._posed is None:
+            self._posed = ScatterProblem(self.source_, self.target_, self._dtype)
+        return self._posed
 
     def _discrepancy(self) -> Tensor:
         return self._problem().discrepancy
