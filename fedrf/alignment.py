@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def mean_embedding(features: Tensor) -> Tensor:
-    """Mean of the random features of one domain, |Σℓ| of the paper: 2N numbers, whatever the sample size."""
+    """Mean of the random features of one domain, Σℓ of the paper: 2N numbers, whatever the sample size."""
     return features.mean(dim=0)
 
 

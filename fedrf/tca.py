@@ -144,7 +144,7 @@ class ScatterProblem:
 
     @cached_property
     def discrepancy(self) -> Tensor:
-        """V = Σℓ, the difference of the two domain means."""
+        """The difference v = Σℓ of the two domain means."""
         return self.source.mean - self.target.mean
 
     @property
@@ -206,8 +206,9 @@ class GramProblem:
 
     @cached_property
     def labels(self) -> Tensor:
-        """ℓ: 1/n_S for each source sample, −1/n_T for each target sample."""
-        return signed_labels(self.is_source)
+        """ℓ of the paper: 1/n_S for each source sample, −1/n_T for each target sample."""
+        source = self.is_source.double()
+        return source / source.sum() - (1 - source) / (1 - source).sum()
 
     @cached_property
     def _image(self) -> Tensor:
@@ -242,12 +243,6 @@ class GramProblem:
         """Return the interval outside which γ hardly changes the solution."""
         spread = (self._image - self._image.mean()).square().sum()
         return _informative_range(self.labels @ self._image, spread, self.solve(inf, dim).eigenvalues)
-
-
-def signed_labels(is_source: Tensor) -> Tensor:
-    """ℓ of the paper: 1/n_S for each source sample, −1/n_T for each target sample."""
-    source = is_source.double()
-    return source / source.sum() - (1 - source) / (1 - source).sum()
 
 
 def intrinsic_dimension(statistics: DomainStatistics) -> float:
