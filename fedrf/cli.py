@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import warnings
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,8 +80,8 @@ def align(
     from fedrf.data.feature_files import load_features
     from fedrf.estimators import ESTIMATORS
 
-    if out is not None and (out.suffix != ".npz" or not out.parent.is_dir()):
-        raise ValueError(f"--out must be an .npz file in a folder that exists; got {out}")
+    if out is not None:
+        _check_output(out, source, target)
     settings: dict[str, Any] = {
         "dim": dim,
         "sigma": _number("sigma", sigma, "median"),
@@ -92,7 +95,6 @@ def align(
         work.scaled(load_features(target), scale),
         ESTIMATORS[method](**settings),
     )
-    scores = work.accuracies(pair)
     if out is not None:
         work.save_pair(pair, out)
     aligner = pair.aligner
@@ -103,37 +105,43 @@ def align(
         "columns": pair.source.features.shape[1],
         "dim": dim,
         "sigma": aligner.sigma_,
-        "gamma": aligner.gamma_,
+        "gamma": aligner.gamma_ if isfinite(aligner.gamma_) else str(aligner.gamma_),
         "mmd": aligner.mmd_._asdict(),
-        "target_accuracy": scores,
+        "target_accuracy": work.accuracies(pair),
         "seconds": pair.seconds,
         "out": str(out) if out else None,
     }
     if json_output:
         print(json.dumps(summary, indent=1))
     else:
-        _print_alignment(summary, scores)
+        _print_alignment(summary, work.why_not_scored(pair.source, pair.target))
 
 
-def _print_alignment(summary: dict[str, Any], scores: dict[str, dict[str, float]]) -> None:
-    console = Console()
-    console.print(
-        "{method}: {columns} columns to {dim} components in {seconds:.2f} s (σ = {sigma:.4g}, γ = {gamma:.4g})".format(
-            **summary
-        ),
-        highlight=False,
-    )
+def _print_alignment(summary: dict[str, Any], unscored: str) -> None:
+    console = Console(markup=False, highlight=False)
+    sizes = "{method}: {columns} columns to {dim} components in {seconds:.2f} s".format(**summary)
+    console.print(sizes + " (σ = {sigma:.4}, γ = {gamma:.4})".format(**summary))
     table = Table(box=None, pad_edge=False)
     for column in ("", "before", "after"):
         table.add_column(column, justify="left" if not column else "right")
     table.add_row("MMD² / variance", *(f"{value:.4f}" for value in summary["mmd"].values()))
-    for name, score in scores.items():
+    for name, score in summary["target_accuracy"].items():
         table.add_row(f"{name} accuracy on the target", f"{score['before']:.1%}", f"{score['after']:.1%}")
     console.print(table)
-    if not scores:
-        console.print("No accuracies: both files need labels for that.")
+    if unscored:
+        console.print(f"No accuracies: {unscored}.")
     if summary["out"]:
-        console.print(f"Aligned features written to {summary['out']}", highlight=False)
+        console.print(f"Aligned features written to {summary['out']}")
+
+
+def _check_output(out: Path, *inputs: Path) -> None:
+    """Find out before the work whether its result can be written."""
+    if out.suffix != ".npz" or not out.parent.is_dir() or out.is_dir():
+        raise ValueError(f"--out must be an .npz file in a folder that exists; got {out}")
+    if not os.access(out.parent, os.W_OK):
+        raise ValueError(f"--out: the folder {out.parent} cannot be written to")
+    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
+        raise ValueError(f"--out would overwrite an input: {out}")
 
 
 def _number(name: str, text: str, word: str) -> float | str:
@@ -147,13 +155,18 @@ def _number(name: str, text: str, word: str) -> float | str:
 
 def main() -> None:
     """Run the command line; a user's slip gives one line and exit code 2, never a traceback."""
+    warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
     command = typer.main.get_command(app)
     try:
         sys.exit(command.main(standalone_mode=False))
     except Exception as error:
         shown = getattr(error, "format_message", None)
-        if shown is None and not isinstance(error, ValueError):
+        if shown is None and not isinstance(error, ValueError | OSError | MemoryError):
             raise
-        message = shown() if shown else str(error)
-        print(f"fedrf: {' '.join(str(message).split())}", file=sys.stderr)
-        sys.exit(2)
+        _complain(shown() if shown else str(error))
+        sys.exit(2 if shown or isinstance(error, ValueError) else 1)
+
+
+def _complain(message: str) -> None:
+    if message:
+        print(f"fedrf: {' '.join(message.split())}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,15 +27,15 @@ CLASSIFIERS = {
 
 def unit_norm(features: NDArray[Any]) -> NDArray[Any]:
     """Scale each sample to norm 1, as the paper does; samples of zeros stay."""
-    norms = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.where(norms > 0, norms, 1)
+    norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))[:, None]
+    return (features / np.where(norms > 0, norms, 1)).astype(features.dtype)
 
 
 def standardise(features: NDArray[Any]) -> NDArray[Any]:
     """Give each column mean 0 and variance 1 over this domain alone; constant columns become 0."""
-    scale = features.std(axis=0)
+    constant = np.ptp(features, axis=0) == 0  # rounding gives them a tiny mean and deviation
     centred: NDArray[Any] = features - features.mean(axis=0)
-    return centred / np.where(scale > 0, scale, 1)
+    return np.where(constant, 0, centred / np.where(constant, 1, features.std(axis=0)))
 
 
 SCALINGS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -86,10 +85,22 @@ def accuracy(
     return float(CLASSIFIERS[classifier]().fit(source, labels).score(target, truth))
 
 
+def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
+    """Return why classifiers cannot be compared on this pair; an empty string if they can."""
+    if source.labels is None or target.labels is None:
+        return "both files need labels for that"
+    classes = set(source.labels.tolist())
+    if len(classes) < 2:
+        return "the source has only one class"
+    if classes.isdisjoint(target.labels.tolist()):
+        return "no label of the target is a class of the source"
+    return ""
+
+
 def accuracies(pair: AlignedPair) -> dict[str, dict[str, float]]:
-    """Return accuracy on the target before and after, for each classifier; empty where labels are missing."""
+    """Return accuracy on the target before and after, for each classifier; empty where there is nothing to score."""
     labels, truth = pair.source.labels, pair.target.labels
-    if labels is None or truth is None:
+    if labels is None or truth is None or why_not_scored(pair.source, pair.target):
         return {}
     return {
         name: {
@@ -111,11 +122,10 @@ def save_pair(pair: AlignedPair, path: Path) -> None:
     for name, labels in (("source_labels", pair.source.labels), ("target_labels", pair.target.labels)):
         if labels is not None:
             arrays[name] = labels
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedrf.data.catalogue import CATALOGUE, data_root
@@ -61,7 +62,7 @@ def render(checks: list[Check], console: Console) -> None:
     for column in ("", "status", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for check in checks:
-        table.add_row(check.name, MARKS[check.status], check.found, check.advice)
+        table.add_row(check.name, MARKS[check.status], escape(check.found), escape(check.advice))
     console.print(table)
 
 
@@ -90,14 +91,24 @@ def _torchvision_works() -> Check:
 
 
 def _hardware() -> Iterator[Check]:
-    import torch
-
-    yield Check("cpu", "ok", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")
-    if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-        yield Check("gpu", "ok", f"{len(names)}: {', '.join(names)}")
+    yield Check("cpu", "ok", f"{os.cpu_count()} cores")
+    try:
+        import torch
+    except Exception:  # said above
+        yield Check("gpu", "problem", "unknown without torch", "install torch")
     else:
-        yield Check("gpu", "missing", "none visible to torch", "everything runs on the CPU, slower")
+        yield _gpus(torch.cuda)
+    yield from _space()
+
+
+def _gpus(cuda: Any) -> Check:
+    if cuda.is_available():
+        names = [cuda.get_device_name(index) for index in range(cuda.device_count())]
+        return Check("gpu", "ok", f"{len(names)}: {', '.join(names)}")
+    return Check("gpu", "missing", "none visible to torch", "everything runs on the CPU, slower")
+
+
+def _space() -> Iterator[Check]:
     memory = psutil.virtual_memory()
     found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
     yield _enough("memory", memory.available, LOW_MEMORY_GB, found, "a client needs about 1 GB: run fewer at once")
@@ -128,8 +139,10 @@ def _wandb() -> Check:
         return Check("wandb login", "ok", f"not needed: WANDB_MODE={mode}")
     if os.environ.get("WANDB_API_KEY"):
         return Check("wandb login", "ok", "key in WANDB_API_KEY")
-    import wandb
-
+    try:
+        import wandb
+    except ImportError:
+        return Check("wandb login", "missing", "wandb is not installed", "pip install wandb, or set WANDB_MODE=offline")
     # `wandb.login` would go online to verify a key; whether there is one can be seen here.
     host = urlsplit(wandb.Settings().base_url).hostname
     file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()

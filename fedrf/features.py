@@ -73,8 +73,13 @@ def check_sigma(sigma: float | str) -> float:
 
 def kernel_matrix(x: Tensor, y: Tensor, sigma: float, kernel: str = "gaussian") -> Tensor:
     """Evaluate the exact kernel between the rows of `x` and the rows of `y`."""
-    width = check_sigma(sigma)
-    return get_kernel(kernel).exact(x / width, y / width)
+    width, origin = check_sigma(sigma), y.mean(0)  # far from the origin, differences of squares would cancel
+    return get_kernel(kernel).exact((x - origin) / width, (y - origin) / width)
+
+
+def median_rows(count: int, seed: int = 0) -> np.ndarray:
+    """Return which of `count` rows `median_sigma` looks at, in order: all of them where they are few."""
+    return np.sort(np.random.RandomState(seed).permutation(count)[:MEDIAN_ROWS])
 
 
 def median_sigma(x: Tensor, kernel: str = "gaussian", seed: int = 0) -> float:
@@ -82,8 +87,7 @@ def median_sigma(x: Tensor, kernel: str = "gaussian", seed: int = 0) -> float:
 
     Equal rows say nothing about the width, so only positive distances count.
     """
-    rows = np.random.RandomState(seed).permutation(len(x))[:MEDIAN_ROWS]
-    sample = x[torch.from_numpy(np.sort(rows))].double()
+    sample = x[torch.from_numpy(median_rows(len(x), seed))].double()
     distances = torch.nn.functional.pdist(sample, p=float(get_kernel(kernel).norm))
     positive = distances[distances > 0]
     if positive.numel() == 0:
@@ -147,6 +151,8 @@ class RandomFourierFeatures(nn.Module):
         self.sigma, self.kernel, self.seed = check_sigma(sigma), kernel, seed
         omega = torch.from_numpy(draw_frequencies(num_features, in_features, sigma, kernel, seed))
         self.register_buffer("frequencies", omega.to(device, dtype or torch.get_default_dtype()))
+        if not self.frequencies.isfinite().all():
+            raise ValueError(f"sigma={sigma!r} is too small: the frequencies overflow")
 
     @property
     def out_features(self) -> int:

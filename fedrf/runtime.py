@@ -17,9 +17,9 @@ class ClusterResources(NamedTuple):
 
 def cluster_resources(address: str) -> ClusterResources:
     """Ask the Ray cluster at `address` what it has; a `ConnectionError` says why it does not answer."""
-    import ray  # seconds to import, and most commands do without
-
     try:
+        import ray  # seconds to import, and most commands do without
+
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
         raise ConnectionError(f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}") from error

@@ -19,8 +19,8 @@ principal components. γ only ever touches that one direction, so many γ cost l
 
 **Scaling.** `Solution.aligner` is P·U with orthonormal U, so that WᵀSW = diag(eigenvalues): the columns satisfy the
 paper's constraint up to a factor each, and a component weighs as much as it varies, as in principal component
-analysis. `Solution.whitened` divides by the square roots and has WᵀSW = I to the letter. (On Office-Caltech SURF
-whitening costs up to fifteen points of nearest-neighbour accuracy: it blows the weakest components up.)
+analysis. `Solution.whitened` divides by the square roots and has WᵀSW = I to the letter; that blows the weakest
+components up, which nearest-neighbour and RBF classifiers do not like.
 """
 
 from __future__ import annotations
@@ -148,6 +148,12 @@ class ScatterProblem:
         return self.source.mean - self.target.mean
 
     @property
+    def squared_discrepancy(self) -> float:
+        """|v|², where it stands out from rounding error; else 0, since a direction of noise is none."""
+        squared = float(self.discrepancy.square().sum())
+        return squared if squared > _noise(self.dtype) ** 2 else 0.0
+
+    @property
     def total_variance(self) -> float:
         """Trace of S/n."""
         return float(self.pooled.gram.trace() / self.pooled.count - self.pooled.mean.square().sum())
@@ -161,7 +167,7 @@ class ScatterProblem:
 
     def solve(self, gamma: float, dim: int) -> Solution:
         """Return the `dim` leading components for one γ."""
-        squared = float(self.discrepancy.square().sum())
+        squared = self.squared_discrepancy
         # In that basis P = diag(kept, 1, 1, …).
         kept = sqrt(gamma / (gamma + squared)) if squared > 0 and gamma < inf else 1.0
 
@@ -171,15 +177,14 @@ class ScatterProblem:
 
         values, vectors, basis = self._space.leading(dim, shrink)
         vectors[0] *= kept
-        return _significant((basis.T @ vectors).double(), values.double(), self.pooled.gram, self.dtype)
+        return _significant(basis.T @ vectors, values, self.pooled.gram)
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
-        spread = self.discrepancy @ self._scatter_times(self.discrepancy)
-        return _informative_range(self.discrepancy.square().sum(), spread, self.solve(inf, dim).eigenvalues)
-
-    def _scatter_times(self, vector: Tensor) -> Tensor:
-        return self.pooled.gram @ vector - self.pooled.total * (self.pooled.mean @ vector)
+        v, pooled = self.discrepancy, self.pooled
+        spread = v @ pooled.gram @ v - pooled.count * (pooled.mean @ v) ** 2
+        values = self._space.leading(dim)[0]
+        return _informative_range(self.squared_discrepancy, float(spread), values[_solid(values, pooled.gram)])
 
 
 @dataclass(frozen=True)
@@ -223,10 +228,16 @@ class GramProblem:
         centred = torch.addmm(self.gram, torch.stack([ones, half], dim=1), torch.stack([half, ones]), alpha=-1)
         return EigenSpace(centred, self._image - self._image.mean())
 
+    @property
+    def squared_discrepancy(self) -> float:
+        """|v|² = ℓᵀQℓ, where it stands out from rounding error; else 0."""
+        squared = float(self.labels @ self._image)
+        return squared if squared > _noise(self.gram.dtype) * float(self.gram.diagonal().mean()) else 0.0
+
     def solve(self, gamma: float, dim: int) -> Solution:
         """Return the `dim` leading components for one γ."""
-        norm = gamma + float(self.labels @ self._image)
-        pull = 1 / norm if norm > 0 else 0.0
+        squared = self.squared_discrepancy
+        pull = 1 / (gamma + squared) if squared > 0 else 0.0
         removed = pull * (self._image - self._image.mean()).square().sum()
 
         def shrink(matrix: Tensor) -> None:
@@ -237,18 +248,26 @@ class GramProblem:
         components = (vectors - pull * torch.outer(self.labels, self._image @ vectors)) / values.abs().sqrt()
         if self.features is not None:
             components = self.features @ components
-        return _significant(components, values, self.gram, self.gram.dtype)
+        return _significant(components, values, self.gram)
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
         spread = (self._image - self._image.mean()).square().sum()
-        return _informative_range(self.labels @ self._image, spread, self.solve(inf, dim).eigenvalues)
+        values = self._space.leading(dim)[0]
+        return _informative_range(self.squared_discrepancy, float(spread), values[_solid(values, self.gram)])
 
 
 def intrinsic_dimension(statistics: DomainStatistics) -> float:
     """dim(K) = tr K / |K|₂ of the kernel matrix, read off the features: K ≈ ΣᵀΣ, and each sample has norm 1."""
     largest = leading_eigenpairs(statistics.gram, 1)[0]
-    return float(statistics.gram.trace() / largest[0])
+    dimension = float(statistics.gram.trace() / largest[0])
+    if dimension > len(statistics.gram) / 4:
+        warnings.warn(
+            f"dim(K) = {dimension:.0f}, as seen through {len(statistics.gram)} features, may well be larger: "
+            "fit with more features and ask again",
+            stacklevel=3,
+        )
+    return dimension
 
 
 def suggest_num_features(statistics: DomainStatistics, error: float = 0.1) -> int:
@@ -263,27 +282,41 @@ def suggest_num_features(statistics: DomainStatistics, error: float = 0.1) -> in
     return ceil(2 * intrinsic_dimension(statistics) * log(2 * statistics.count) / root**2)
 
 
-def _significant(components: Tensor, values: Tensor, gram: Tensor, dtype: torch.dtype) -> Solution:
+def _noise(dtype: torch.dtype) -> float:
+    """Return a relative size below which a number is taken for rounding error."""
+    return 32 * torch.finfo(dtype).eps
+
+
+def _solid(values: Tensor, gram: Tensor) -> Tensor:
+    """Tell which eigenvalues stand out from rounding error."""
+    return values > _noise(values.dtype) * gram.trace()
+
+
+def _significant(components: Tensor, values: Tensor, gram: Tensor) -> Solution:
     """Zero the components whose eigenvalue does not stand out from rounding error, and fix the signs."""
-    solid = values > 32 * torch.finfo(dtype).eps * gram.trace()
+    solid = _solid(values, gram)
     rank = int(solid.sum())
     if rank == 0:
-        raise ValueError("nothing to align: all samples have the same features")
+        raise ValueError(
+            "no component stands out from rounding error: the samples may be equal, sigma far too large for them, "
+            "or gamma too small for so few samples"
+        )
     if rank < len(values):
         warnings.warn(
             f"only {rank} of the {len(values)} components carry any variance; the others are zero", stacklevel=3
         )
-    return Solution(canonical_signs(components.where(solid, 0.0)), values.where(solid, 0.0))
+    return Solution(canonical_signs(components.where(solid, 0.0)).double(), values.where(solid, 0.0).double())
 
 
-def _informative_range(squared: Tensor, spread: Tensor, eigenvalues: Tensor) -> tuple[float, float]:
+def _informative_range(squared: float, spread: float, eigenvalues: Tensor) -> tuple[float, float]:
     """Bound the γ for which the rank-one term is on even ground with the rest (paper, appendix B, remark 2).
 
     Along v, at |v|² = `squared` and with vᵀSv = `spread`, a variance of spread/|v|² is left as it is for γ → ∞ and
     taken away entirely for γ → 0. Above ten times |v|² less than a tenth of it is taken. At the lower end what is
-    left is a tenth of the weakest component that is kept, so that it cannot come back among the components.
+    left is a tenth of the weakest component that is kept, so that it cannot come back among the components. That
+    covers most of what γ can change, not all: where eigenvalues nearly coincide, a tenth can still turn components.
 
     The paper's figure counts γ in units of |ℓ|² = n/(n_S n_T); divide by that to compare.
     """
-    weakest = float(eigenvalues[-1] * squared / spread) if spread > 0 else 1.0
-    return 0.1 * float(squared) * min(1.0, weakest), 10.0 * float(squared)
+    weakest = float(eigenvalues[-1]) * squared / spread if spread > 0 and len(eigenvalues) else 1.0
+    return 0.1 * squared * min(1.0, weakest), 10.0 * squared

@@ -1,6 +1,7 @@
 """The command line as people call it, in its own process."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,12 @@ import pytest
 
 from fedrf.cli import main
 from fedrf.demo import shifted_digits
+
+
+def current_umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def fedrf(*arguments, env=None):
@@ -24,6 +31,8 @@ def files(tmp_path_factory):
         np.savez(folder / f"{name}.npz", X=domain.features, y=domain.labels)
     np.savez(folder / "unlabelled.npz", X=shifted_digits()["left"].features)
     np.savez(folder / "narrow.npz", X=np.ones((5, 3)))
+    np.savez(folder / "few.npz", X=shifted_digits()["left"].features[:5])
+    (folder / "folder.npz").mkdir()
     return folder
 
 
@@ -75,6 +84,8 @@ def test_align_without_labels_still_aligns(files):
         (["align", "plain.npz", "left.npz", "--method", "pca"], "'pca' is not one of 'rf-tca', 'r-tca', 'tca'"),
         (["align", "plain.npz", "left.npz", "--out", "a.txt"], "--out must be an .npz file in a folder that exists"),
         (["align", "plain.npz", "left.npz", "--seed", "-1"], "seed must be an integer from 0"),
+        (["align", "plain.npz", "left.npz", "--out", "plain.npz"], "--out would overwrite an input"),
+        (["align", "plain.npz", "left.npz", "--out", "folder.npz"], "--out must be an .npz file in a folder"),
         (["fly"], "No such command 'fly'"),
     ],
 )
@@ -94,6 +105,44 @@ def test_slips_get_one_line_and_exit_code_2(files, arguments, message, monkeypat
 def test_a_slip_in_its_own_process():
     done = fedrf("align", "nowhere.npz", "nowhere.npz")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "fedrf: nowhere.npz: no such file\n")
+
+
+def test_warnings_are_one_line_each(files, tmp_path):
+    out = tmp_path / "run[v1].npz"
+    done = fedrf("align", files / "few.npz", files / "few.npz", "--dim", 9, "--gamma", "inf", "--out", out)
+    assert done.returncode == 0
+    assert done.stderr == "fedrf: warning: only 4 of the 9 components carry any variance; the others are zero\n"
+    assert "run[v1].npz" in done.stdout.replace("\n", "")
+    assert out.stat().st_mode & 0o777 == 0o666 & ~current_umask()
+
+
+def test_json_is_json_for_infinite_gamma(files, monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys, "argv", ["fedrf", "align", str(files / "few.npz"), str(files / "plain.npz"), "--gamma", "inf", "--json"]
+    )
+    with pytest.raises(SystemExit):
+        main()
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["gamma"] == "inf"
+
+
+def test_a_disk_that_fails_is_no_slip(files, tmp_path, monkeypatch, capsys):
+    def fail(*args):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("fedrf.closed_form.save_pair", fail)
+    pair = [str(files / "few.npz"), str(files / "plain.npz")]
+    monkeypatch.setattr(sys, "argv", ["fedrf", "align", *pair, "--out", str(tmp_path / "a.npz")])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err.endswith("fedrf: No space left on device\n")
+
+
+def test_without_a_command_help_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fedrf"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "align" in "".join(capsys.readouterr())
 
 
 def test_help_teaches():

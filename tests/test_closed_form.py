@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedrf.closed_form import SCALINGS, accuracies, align_pair, save_pair, scaled
+from fedrf.closed_form import SCALINGS, accuracies, align_pair, save_pair, scaled, why_not_scored
 from fedrf.data.feature_files import FeatureSet
 from fedrf.estimators import RFTCA
 
@@ -23,8 +23,23 @@ def test_scalings():
 
 
 def test_constant_columns_stay_finite():
-    constant = FeatureSet(np.ones((5, 2)), None)
-    assert np.isfinite(scaled(constant, "standard").features).all()
+    constant = FeatureSet(np.full((7, 2), [0.1, 1 / 3]), None)
+    assert (scaled(constant, "standard").features == 0).all()
+
+
+def test_norms_do_not_overflow():
+    huge = FeatureSet(np.full((3, 4), 1e25, np.float32), None)
+    np.testing.assert_allclose(scaled(huge, "unit").features, 0.5)
+    assert scaled(huge, "unit").features.dtype == np.float32
+
+
+def test_what_cannot_be_scored_says_why():
+    good = FeatureSet(np.ones((3, 2)), np.array([1, 2, 2]))
+    assert why_not_scored(good, good) == ""
+    assert why_not_scored(good, good._replace(labels=None)) == "both files need labels for that"
+    assert why_not_scored(good._replace(labels=np.ones(3)), good) == "the source has only one class"
+    for labels in (np.array([7, 8, 9]), np.array(["a", "b", "c"])):
+        assert why_not_scored(good, good._replace(labels=labels)) == "no label of the target is a class of the source"
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float64])

@@ -102,6 +102,14 @@ def test_modifications_along_a_direction_share_one_space(size, spectrum):
         torch.testing.assert_close(modified @ vectors, vectors * values, rtol=0, atol=1e-8)
 
 
+def test_a_krylov_basis_stays_orthonormal_when_the_spectrum_runs_out():
+    krylov = eigen._Krylov(symmetric(torch.exp(-torch.arange(900) / 3.0).double()), torch.ones(900))
+    while krylov.used < 400:
+        krylov._grow()
+    basis = krylov.basis[: krylov.used]
+    torch.testing.assert_close(basis @ basis.T, torch.eye(400, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
 def test_a_krylov_space_grows_only_when_it_must():
     space = EigenSpace(symmetric(SPECTRA["slow"](900).double()))
     space.leading(20)

@@ -29,6 +29,14 @@ def test_kernel_matrix_is_the_definition(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_do_not_depend_on_the_origin(kernel):
+    x = torch.from_numpy(np.random.RandomState(0).randn(20, 3))
+    far = x + 1e8
+    near = far - 1e8  # what is left of the digits
+    torch.testing.assert_close(kernel_matrix(far, far, 1.0, kernel), kernel_matrix(near, near, 1.0, kernel))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("num_features", [100, 1000, 20000])
 def test_features_approach_the_exact_kernel_within_hoeffding(kernel, num_features):
     x = torch.from_numpy(np.random.RandomState(1).randn(30, 4))
@@ -163,6 +171,7 @@ def test_median_sigma_passes_over_equal_rows():
         ({"sigma": -1.0}, "sigma must be a positive number"),
         ({"sigma": float("nan")}, "sigma must be a positive number"),
         ({"sigma": float("inf")}, "sigma must be a positive number"),
+        ({"sigma": 1e-320}, "sigma=1e-320 is too small: the frequencies overflow"),
         ({"kernel": "rbf"}, "kernel must be one of gaussian, laplace, cauchy; got 'rbf'"),
         ({"seed": -1}, "seed must be an integer from 0"),
         ({"seed": None}, "seed must be an integer from 0"),

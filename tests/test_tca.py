@@ -159,10 +159,18 @@ class TestLimits:
 
     def test_domains_with_equal_means_need_no_shrinking(self):
         rows, _ = make_domains(40, 40)
-        doubled, domain = np.vstack([rows, rows]), np.repeat([1, -1], 80)
-        problem, _ = scatter_problem(doubled, domain)
-        for gamma in (0.0, 1.0):
-            torch.testing.assert_close(problem.solve(gamma, DIM), problem.solve(inf, DIM), rtol=0, atol=1e-6)
+        # in another order, so that the means differ by rounding error
+        doubled, domain = np.vstack([rows, rows[::-1]]), np.repeat([1, -1], 80)
+        kernel = kernel_matrix(torch.from_numpy(doubled), torch.from_numpy(doubled), 2.0)
+        is_source = torch.from_numpy(domain > 0)
+        for problem in (
+            scatter_problem(doubled, domain)[0],
+            GramProblem.vanilla(kernel, is_source),
+            GramProblem.regularised(kernel, is_source),
+        ):
+            assert problem.informative_gamma_range(DIM) == (0.0, 0.0)
+            for gamma in (0.0, 1e-20, 1.0):
+                torch.testing.assert_close(problem.solve(gamma, DIM), problem.solve(inf, DIM), rtol=0, atol=1e-6)
 
     def test_mmd_grows_with_gamma(self, domains):
         problem, _ = scatter_problem(*domains)
@@ -186,8 +194,13 @@ class TestDeficientRank:
     def test_nothing_but_one_sample_repeated(self):
         rows, domain = np.ones((10, 3)), np.repeat([1, -1], 5)
         problem, _ = scatter_problem(rows, domain)
-        with pytest.raises(ValueError, match="all samples have the same features"):
+        with pytest.raises(ValueError, match="no component stands out from rounding error"):
             problem.solve(0.1, 2)
+
+    def test_signs_are_canonical(self, domains):
+        aligner = scatter_problem(*domains)[0].solve(0.01, DIM).aligner
+        peaks = aligner.gather(0, aligner.abs().argmax(0, keepdim=True))
+        assert (peaks > 0).all()
 
     def test_ties_give_some_orthogonal_basis(self):
         kernel = torch.eye(40, dtype=torch.float64)
@@ -270,7 +283,7 @@ class TestGuides:
         low, high = problem.informative_gamma_range(DIM)
         bases = {
             gamma: np.linalg.qr(centred(mapped.numpy() @ problem.solve(gamma, DIM).aligner.numpy()))[0]
-            for gamma in (0.0, low, high, inf)
+            for gamma in (0.0, low, 30 * low, high / 30, high, inf)
         }
 
         def distance(a, b):
@@ -279,6 +292,8 @@ class TestGuides:
         total = distance(0.0, inf)
         assert distance(0.0, low) < 0.2 * total
         assert distance(high, inf) < 0.2 * total
+        assert distance(0.0, 30 * low) > 0.4 * total
+        assert distance(high / 30, inf) > 0.4 * total
 
     def test_the_range_scales_with_the_discrepancy(self):
         near, far = (scatter_problem(*make_domains(shift=shift))[0] for shift in (0.2, 2.0))
@@ -307,6 +322,21 @@ class TestGuides:
         _, mapped = scatter_problem(rows, domain, suggested)
         gram = mapped.numpy() @ mapped.numpy().T
         assert np.linalg.norm(gram - kernel, 2) <= error * np.linalg.norm(kernel, 2)
+
+    def test_suggested_num_features_by_hand(self):
+        # 50 samples at right angles: dim(K) = 50. For error 0.75, s + s²/3 = 0.75 gives s = 1.5 (√2 − 1).
+        statistics = DomainStatistics.of(torch.eye(50, 400, dtype=torch.float64))
+        expected = 2 * 50 * np.log(100) / (1.5 * (np.sqrt(2) - 1)) ** 2
+        assert suggest_num_features(statistics, 0.75) == int(np.ceil(expected))
+
+    def test_an_intrinsic_dimension_near_its_ceiling_is_not_trusted(self):
+        with pytest.warns(UserWarning, match="may well be larger"):
+            intrinsic_dimension(DomainStatistics.of(torch.eye(50, dtype=torch.float64)))
+
+    def test_components_without_variance_do_not_widen_the_range(self):
+        problem, _ = scatter_problem(*make_domains(10, 10), num_features=100)
+        assert problem.informative_gamma_range(30) == problem.informative_gamma_range(19)
+        assert problem.informative_gamma_range(19)[0] > 0
 
     def test_error_must_be_a_fraction(self):
         with pytest.raises(ValueError, match="error must be between 0 and 1"):

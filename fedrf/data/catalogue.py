@@ -40,6 +40,11 @@ CATALOGUE = (
         "the authors' page of 'Geodesic flow kernel for unsupervised domain adaptation'",
     ),
     Dataset(
+        "office-caltech10-decaf6",
+        {domain: f"office_caltech10/decaf6/{domain}.mat" for domain in ("amazon", "caltech", "dslr", "webcam")},
+        "the authors of 'DeCAF: a deep convolutional activation feature' and pages on transfer learning",
+    ),
+    Dataset(
         "digit-five",
         {
             "mnist": "digit_five/MNIST/raw",

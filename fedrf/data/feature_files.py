@@ -35,9 +35,13 @@ def load_features(path: str | Path) -> FeatureSet:
         raise ValueError(
             f"{path}: features must be a table of numbers, samples in rows; found {features.dtype} {features.shape}"
         )
+    if not np.isfinite(features).all():
+        raise ValueError(f"{path}: features must be finite; found NaN or infinity")
     labels = _pick(arrays, LABEL_KEYS)
     if labels is not None:
         labels = labels.ravel()
+        if labels.dtype.kind not in "biufSU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
+            raise ValueError(f"{path}: labels must be whole numbers or text, one a sample; found {labels.dtype}")
         if len(labels) != len(features):
             raise ValueError(f"{path}: {len(labels)} labels for {len(features)} samples")
     return FeatureSet(features, labels)

@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from fedrf.features import check_sigma, median_sigma
-from fedrf.tca import Problem, Solution
+from fedrf.features import check_sigma, median_rows, median_sigma
+from fedrf.tca import Problem
 
 
 class MMD(NamedTuple):
@@ -27,6 +27,15 @@ class MMD(NamedTuple):
 
     before: float
     after: float
+
+
+class Fitted(NamedTuple):
+    """A solution as `transform` uses it, settled until the next fit."""
+
+    weights: Tensor
+    eigenvalues: Tensor
+    variances: Tensor
+    gamma: float
 
 
 class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -46,9 +55,8 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     whiten: bool
 
     sigma_: float
-    gamma_: float
     n_features_in_: int
-    _solution: Solution | None
+    _solution: Fitted | None
 
     def fit(self, X: ArrayLike, y: object = None, *, sample_domain: ArrayLike | None = None) -> Self:
         """Find the components that bring the domains together.
@@ -80,7 +88,12 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     @property
     def aligner_(self) -> NDArray[Any]:
         """W, one component a column: samples' features times W are the aligned samples, up to a constant."""
-        return self._weights().numpy()
+        return self._solve().weights.numpy()
+
+    @property
+    def gamma_(self) -> float:
+        """γ of the solution: what was given, or what ``"auto"`` came to."""
+        return self._solve().gamma
 
     @property
     def eigenvalues_(self) -> NDArray[np.float64]:
@@ -90,11 +103,9 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     @property
     def mmd_(self) -> MMD:
         """Discrepancy of the domains before and after; see `MMD`."""
-        weights = self._weights().double()
-        variance = self._solve().eigenvalues.sum() / self._num_samples
-        if self.whiten:
-            variance = (self._solve().eigenvalues > 0).sum()
-        return MMD(self._mmd_before(), float((self._discrepancy() @ weights).square().sum() / variance))
+        solution = self._solve()
+        difference = self._discrepancy() @ solution.weights
+        return MMD(self._mmd_before(), float(difference.square().sum() / solution.variances.sum()))
 
     def gamma_path(self, gammas: Iterable[float]) -> list[Self]:
         """Return a fitted copy for each γ; features, statistics and kernel matrices are shared, not recomputed."""
@@ -108,7 +119,7 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return path
 
     def informative_gamma_range(self) -> tuple[float, float]:
-        """Return the interval in which γ changes the solution (paper, appendix B); search there."""
+        """Return the interval in which γ changes the solution most (paper, appendix B); search there."""
         check_is_fitted(self)
         return self._problem().informative_gamma_range(self.dim)
 
@@ -137,24 +148,24 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _num_samples(self) -> int:
         """The number of rows collected so far."""
 
-    def _solve(self) -> Solution:
+    def _solve(self) -> Fitted:
         check_is_fitted(self)
         if self._solution is None:
-            problem = self._problem()
-            self.gamma_ = (
-                sqrt(prod(problem.informative_gamma_range(self.dim))) if self.gamma == "auto" else float(self.gamma)
-            )
-            self._solution = problem.solve(self.gamma_, self.dim)
+            problem, count = self._problem(), self._num_samples
+            auto = self.gamma == "auto"
+            gamma = sqrt(prod(problem.informative_gamma_range(self.dim))) if auto else float(self.gamma)
+            solution = problem.solve(gamma, self.dim)
+            values = solution.eigenvalues
+            if self.whiten:
+                self._solution = Fitted(solution.whitened * sqrt(count), values, (values > 0).double(), gamma)
+            else:
+                self._solution = Fitted(solution.aligner, values, values / count, gamma)
         return self._solution
-
-    def _weights(self) -> Tensor:
-        solution = self._solve()
-        return solution.whitened * self._num_samples**0.5 if self.whiten else solution.aligner
 
     def _resolve_sigma(self, rows: Any) -> float:
         if self.sigma != "median":
             return check_sigma(self.sigma)
-        return median_sigma(to_tensor(rows), self.kernel)
+        return median_sigma(to_tensor(rows[median_rows(rows.shape[0])]), self.kernel)
 
     def _check_parameters(self) -> None:
         if self.gamma != "auto" and not (isinstance(self.gamma, int | float | np.number) and self.gamma >= 0):
@@ -178,13 +189,13 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError(
                 f"sample_domain must have one entry for each of the {rows.shape[0]} rows; its shape is {domain.shape}"
             )
-        if domain.dtype.kind not in "if" or not np.all(domain == np.round(domain)) or np.any(domain == 0):
+        if domain.dtype.kind not in "iuf" or not np.all(domain == np.round(domain)) or np.any(domain == 0):
             raise ValueError("sample_domain must hold integers, > 0 for source rows and < 0 for target rows")
         return rows, domain > 0
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.dim)
+        return self._solve().weights.shape[1]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_solution")

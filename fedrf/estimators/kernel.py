@@ -52,10 +52,10 @@ class KernelAligner(DomainAligner):
                 f"{count} rows need about {needed / 1e9:.0f} GB for the kernel matrix and {free / 1e9:.0f} GB are "
                 "free; RFTCA needs memory for its features only"
             )
+        sigma, dense = self._resolve_sigma(rows), to_tensor(rows).double()
+        self.kernel_matrix_ = kernel_matrix(dense, dense, sigma, self.kernel)
+        self.sigma_, self.rows_ = sigma, dense
         self._dtype = torch.from_numpy(np.empty(0, rows.dtype)).dtype
-        self.rows_ = to_tensor(rows).double()
-        self.sigma_ = self._resolve_sigma(rows)
-        self.kernel_matrix_ = kernel_matrix(self.rows_, self.rows_, self.sigma_, self.kernel)
         self.problem_ = self._pose(is_source)
 
     def _problem(self) -> Problem:
@@ -65,13 +65,12 @@ class KernelAligner(DomainAligner):
         return self.kernel_matrix_ @ self.problem_.labels
 
     def _mmd_before(self) -> float:
-        labels = self.problem_.labels
         variance = self.kernel_matrix_.diagonal().mean() - self.kernel_matrix_.mean()
-        return float(labels @ self.kernel_matrix_ @ labels / variance)
+        return max(0.0, float(self.problem_.labels @ self._discrepancy() / variance))
 
     def _transform(self, rows: Any) -> Tensor:
         cross = kernel_matrix(to_tensor(rows).double(), self.rows_, self.sigma_, self.kernel)
-        return ((cross - self.kernel_matrix_.mean(0)) @ self._weights()).to(self._dtype)
+        return ((cross - self.kernel_matrix_.mean(0)) @ self._solve().weights).to(self._dtype)
 
     @property
     def _num_samples(self) -> int:

@@ -92,6 +92,8 @@ class RFTCA(DomainAligner):
         """Add rows of any domains; the components are solved for when they are next needed."""
         self._check_parameters()
         first = not self.__sklearn_is_fitted__()
+        if not first:
+            self._check_unchanged()
         rows, is_source = self._check_input(X, sample_domain, reset=first)
         if first:
             self._start(rows)
@@ -116,6 +118,20 @@ class RFTCA(DomainAligner):
         check_is_fitted(self)
         return suggest_num_features(self.source_ + self.target_, error)
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.num_features, int) and self.dim > 2 * self.num_features > 0:
+            raise ValueError(f"dim must be at most 2 × num_features = {2 * self.num_features}; got {self.dim}")
+
+    def _check_unchanged(self) -> None:
+        """Refuse to add rows under other frequencies than those of the rows before."""
+        used = self.features_
+        now = (self.num_features, self.kernel, self.random_state, used.sigma if self.sigma == "median" else self.sigma)
+        if now != (used.num_features, used.kernel, used.seed, used.sigma):
+            raise ValueError(
+                "num_features, kernel, random_state and sigma cannot change between calls of partial_fit; use fit"
+            )
+
     def _collect(self, rows: Any, is_source: Tensor) -> None:
         self._start(rows)
         self._add(rows, is_source)
@@ -126,8 +142,6 @@ class RFTCA(DomainAligner):
         self.features_ = RandomFourierFeatures(
             rows.shape[1], self.num_features, self.sigma_, self.kernel, self.random_state, dtype=self._dtype
         )
-        if self.dim > self.features_.out_features:
-            raise ValueError(f"dim must be at most 2 × num_features = {self.features_.out_features}; got {self.dim}")
         self.source_ = self.target_ = DomainStatistics.empty(self.features_.out_features)
 
     def _add(self, rows: Any, is_source: Tensor) -> None:
@@ -142,7 +156,7 @@ class RFTCA(DomainAligner):
         if not len(wanted):
             return
         width = self.features_.out_features
-        step = max(1, CHUNK_BYTES // (width * self._dtype.itemsize))
+        step = max(1, CHUNK_BYTES // (max(width, rows.shape[1]) * self._dtype.itemsize))
         buffer = torch.empty(min(step, len(wanted)), width, dtype=self._dtype)
         for chunk in wanted.split(step):
             first, last = int(chunk[0]), int(chunk[-1])
@@ -164,10 +178,10 @@ class RFTCA(DomainAligner):
 
     def _mmd_before(self) -> float:
         problem = self._problem()
-        return float(problem.discrepancy.square().sum()) / problem.total_variance
+        return problem.squared_discrepancy / problem.total_variance
 
     def _transform(self, rows: Any) -> Tensor:
-        weights = self._weights()
+        weights = self._solve().weights
         offset = (self.source_.total + self.target_.total) / self._num_samples @ weights
         weights, offset = weights.to(self._dtype), offset.to(self._dtype)
         chunks = self._feature_chunks(rows, torch.arange(rows.shape[0]))

@@ -119,11 +119,24 @@ def test_gamma_path_shares_the_work_and_equals_separate_fits(name, domains):
 
 
 @every_estimator
-def test_gamma_auto_lies_in_the_informative_range(name, domains):
+def test_gamma_auto_is_the_middle_of_the_informative_range(name, domains):
     rows, domain = domains
     fitted = small(name, gamma="auto").fit(rows, sample_domain=domain)
     low, high = fitted.informative_gamma_range()
-    assert low < fitted.gamma_ < high
+    assert 0 < low < high
+    assert fitted.gamma_ == pytest.approx(np.sqrt(low * high))
+    assert [member.gamma_ for member in fitted.gamma_path([0.5, "auto"])] == [0.5, fitted.gamma_]
+
+
+@every_estimator
+def test_domains_that_coincide(name, domains):
+    rows, _ = domains
+    twice, domain = np.vstack([rows, rows[::-1]]), np.repeat([1, -1], len(rows))
+    fitted = small(name, gamma="auto").fit(twice, sample_domain=domain)
+    assert fitted.gamma_ == 0
+    assert 0 <= fitted.mmd_.before < 1e-10
+    free = small(name, gamma=np.inf).fit(twice, sample_domain=domain)
+    np.testing.assert_allclose(fitted.transform(rows), free.transform(rows), atol=1e-6)
 
 
 @every_estimator
@@ -136,11 +149,25 @@ def test_clone_params_and_pickle(name, domains):
 
 
 @every_estimator
-def test_changing_gamma_takes_effect_at_the_next_fit(name, domains):
+@pytest.mark.parametrize("change", [{"gamma": 5.0}, {"whiten": True}, {"dim": 2}, {"sigma": 9.0}])
+def test_changed_settings_take_effect_at_the_next_fit(name, change, domains):
     rows, domain = domains
     estimator = small(name).fit(rows, sample_domain=domain)
     before = estimator.transform(rows)
-    np.testing.assert_array_equal(estimator.set_params(gamma=5.0).transform(rows), before)
+    estimator.set_params(**change)
+    np.testing.assert_array_equal(estimator.transform(rows), before)
+    assert len(estimator.get_feature_names_out()) == 3
+    assert not np.array_equal(estimator.fit_transform(rows, sample_domain=domain), before)
+
+
+@every_estimator
+def test_a_failed_fit_is_not_half_a_fit(name, domains):
+    rows, domain = domains
+    estimator = small(name).fit(rows, sample_domain=domain)
+    before = estimator.transform(rows)
+    with pytest.raises(ValueError, match="all rows are equal"):
+        estimator.fit(np.ones_like(rows)[:10], sample_domain=domain[:10])
+    np.testing.assert_array_equal(estimator.transform(rows), before)
 
 
 @every_estimator

@@ -89,6 +89,20 @@ def test_fit_after_partial_fit_starts_anew(domains, pooled):
     same_solution(reused, pooled, rows)
 
 
+@pytest.mark.parametrize("change", [{"random_state": 1}, {"sigma": 2.1}, {"num_features": 31}, {"kernel": "cauchy"}])
+def test_frequencies_cannot_change_between_parts(domains, pooled, change):
+    rows, domain = domains
+    before = pooled.transform(rows)
+    with pytest.raises(ValueError, match="cannot change between calls of partial_fit"):
+        pooled.set_params(**change).partial_fit(rows, sample_domain=domain)
+    np.testing.assert_array_equal(pooled.transform(rows), before)
+
+
+def test_gamma_is_known_after_partial_fit(domains):
+    rows, domain = domains
+    assert RFTCA(**SETTINGS).partial_fit(rows, sample_domain=domain).gamma_ == 0.01
+
+
 def test_memory_chunks_do_not_change_the_result(domains, pooled, monkeypatch):
     rows, domain = domains
     monkeypatch.setattr(rftca, "CHUNK_BYTES", 60 * 8 * 7)
