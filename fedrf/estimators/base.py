@@ -97,7 +97,7 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def eigenvalues_(self) -> NDArray[np.float64]:
-        """Eigenvalues of Algorithm 1's matrix, decreasing: the variance of each component, times n."""
+        """Eigenvalues of Algorithm 1's matrix, decreasing: what each component varies, as a sum over the samples."""
         return self._solve().eigenvalues.numpy()
 
     @property
@@ -156,10 +156,12 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             gamma = sqrt(prod(problem.informative_gamma_range(self.dim))) if auto else float(self.gamma)
             solution = problem.solve(gamma, self.dim)
             values = solution.eigenvalues
+            # Unit variance, of each component or on average: penalties of classifiers are made for that scale.
+            mean = float(values.sum() / (values > 0).sum())
             if self.whiten:
                 self._solution = Fitted(solution.whitened * sqrt(count), values, (values > 0).double(), gamma)
             else:
-                self._solution = Fitted(solution.aligner, values, values / count, gamma)
+                self._solution = Fitted(solution.aligner * sqrt(count / mean), values, values / mean, gamma)
         return self._solution
 
     def _resolve_sigma(self, rows: Any) -> float:

@@ -42,7 +42,7 @@ class RFTCA(DomainAligner):
     random_state
         Seed of the frequencies, an integer. The same (seed, N, columns, σ, kernel) gives the same ones anywhere.
     whiten
-        Scale the components to unit variance.
+        Give every component unit variance. Otherwise strong ones keep their weight and the mean variance is one.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ class TCA(KernelAligner):
     kernel
         ``gaussian``, ``laplace`` or ``cauchy``.
     whiten
-        Scale the components to unit variance.
+        Give every component unit variance. Otherwise strong ones keep their weight and the mean variance is one.
 
     Examples
     --------
