@@ -1,6 +1,9 @@
+from math import inf
+
+import pytest
 import torch
 
-from fedrf.alignment import mean_embedding, mmd_loss
+from fedrf.alignment import mean_embedding, mmd_loss, proximal_step
 from fedrf.features import RandomFourierFeatures, kernel_matrix
 
 
@@ -28,3 +31,47 @@ def test_mmd_of_many_random_features_is_the_kernel_mmd():
     )
     assert estimate == difference[0] ** 2
     torch.testing.assert_close(difference.square().sum(), exact, rtol=0.02, atol=0)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 0.005, 1.0, 1e6])
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_proximal_step_is_the_dense_inverse(gamma, count):
+    aligner, discrepancies = random(20, 4), random(20, count, seed=1)
+    dense = gamma * torch.eye(20, dtype=torch.float64) + discrepancies @ discrepancies.T
+    expected = gamma * torch.linalg.solve(dense, aligner)
+    torch.testing.assert_close(proximal_step(aligner, discrepancies, gamma), expected, rtol=0, atol=1e-8)
+    if count == 1:
+        torch.testing.assert_close(proximal_step(aligner, discrepancies[:, 0], gamma), expected, rtol=0, atol=1e-8)
+
+
+def test_proximal_step_minimises_what_it_says():
+    aligner, discrepancies = random(6, 2), random(6, 2, seed=1)
+
+    def objective(candidate):
+        return (discrepancies.T @ candidate).square().sum() + 0.1 * (candidate - aligner).square().sum()
+
+    step = proximal_step(aligner, discrepancies, 0.1).requires_grad_()
+    objective(step).backward()
+    torch.testing.assert_close(step.grad, torch.zeros_like(step), rtol=0, atol=1e-12)
+
+
+def test_proximal_step_at_the_limits():
+    aligner, v = random(6, 2), random(6, seed=1)
+    assert (v @ proximal_step(aligner, v, 0.0)).abs().max() < 1e-12
+    twice = torch.stack([v, v], dim=1)
+    torch.testing.assert_close(proximal_step(aligner, twice, 0.0), proximal_step(aligner, v, 0.0))
+    for unchanged in (proximal_step(aligner, v, inf), proximal_step(aligner, torch.zeros(6), 0.0)):
+        torch.testing.assert_close(unchanged, aligner)
+
+
+def test_proximal_step_keeps_the_precision_and_the_original():
+    aligner, v = random(6, 2).float(), random(6, seed=1).float()
+    before = aligner.clone()
+    assert proximal_step(aligner, v * 1e-4, 1e-10).dtype == torch.float32
+    assert torch.equal(aligner, before)
+    with pytest.raises(ValueError, match="gamma must be a number, at least 0"):
+        proximal_step(aligner, v, -1.0)
