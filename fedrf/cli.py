@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+# Written out because the registries import torch, which takes seconds; a test keeps them equal.
 Method = StrEnum("Method", ["rf-tca", "r-tca", "tca"])
 KernelName = StrEnum("KernelName", ["gaussian", "laplace", "cauchy"])
 Scaling = StrEnum("Scaling", ["unit", "standard", "none"])
@@ -87,13 +88,15 @@ def align(
         "sigma": _number("sigma", sigma, "median"),
         "gamma": _number("gamma", gamma, "auto"),
         "kernel": str(kernel),
+        "num_features": num_features,
+        "random_state": seed,
     }
-    if method == "rf-tca":
-        settings |= {"num_features": num_features, "random_state": seed}
+    estimator = ESTIMATORS[method]
+    taken = estimator._get_param_names()
     pair = work.align_pair(
         work.scaled(load_features(source), scale),
         work.scaled(load_features(target), scale),
-        ESTIMATORS[method](**settings),
+        estimator(**{name: value for name, value in settings.items() if name in taken}),
     )
     if out is not None:
         work.save_pair(pair, out)

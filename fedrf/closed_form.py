@@ -51,8 +51,8 @@ class AlignedPair:
 
     source: FeatureSet
     target: FeatureSet
-    aligned_source: NDArray[Any]
-    aligned_target: NDArray[Any]
+    aligned_source: FeatureSet
+    aligned_target: FeatureSet
     aligner: DomainAligner
     seconds: float
 
@@ -75,14 +75,16 @@ def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -
     domain = np.where(np.arange(len(rows)) < count, 1, -1)
     start = time.perf_counter()
     aligned = aligner.fit(rows, sample_domain=domain).transform(rows)
-    return AlignedPair(source, target, aligned[:count], aligned[count:], aligner, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    aligned_source = source._replace(features=aligned[:count])
+    aligned_target = target._replace(features=aligned[count:])
+    return AlignedPair(source, target, aligned_source, aligned_target, aligner, seconds)
 
 
-def accuracy(
-    classifier: str, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], truth: NDArray[Any]
-) -> float:
-    """Train on the labelled source, score on the target."""
-    return float(CLASSIFIERS[classifier]().fit(source, labels).score(target, truth))
+def accuracy(classifier: str, source: FeatureSet, target: FeatureSet) -> float:
+    """Train on the source, score on the target; both must have labels."""
+    trained = CLASSIFIERS[classifier]().fit(source.features, source.labels)
+    return float(trained.score(target.features, target.labels))
 
 
 def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
@@ -99,13 +101,12 @@ def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
 
 def accuracies(pair: AlignedPair) -> dict[str, dict[str, float]]:
     """Return accuracy on the target before and after, for each classifier; empty where there is nothing to score."""
-    labels, truth = pair.source.labels, pair.target.labels
-    if labels is None or truth is None or why_not_scored(pair.source, pair.target):
+    if why_not_scored(pair.source, pair.target):
         return {}
     return {
         name: {
-            "before": accuracy(name, pair.source.features, labels, pair.target.features, truth),
-            "after": accuracy(name, pair.aligned_source, labels, pair.aligned_target, truth),
+            "before": accuracy(name, pair.source, pair.target),
+            "after": accuracy(name, pair.aligned_source, pair.aligned_target),
         }
         for name in CLASSIFIERS
     }
@@ -114,8 +115,8 @@ def accuracies(pair: AlignedPair) -> dict[str, dict[str, float]]:
 def save_pair(pair: AlignedPair, path: Path) -> None:
     """Write the aligned features, W and any labels to an .npz file, in one step."""
     arrays: dict[str, Any] = {
-        "source": pair.aligned_source,
-        "target": pair.aligned_target,
+        "source": pair.aligned_source.features,
+        "target": pair.aligned_target.features,
         "aligner": pair.aligner.aligner_,
         "eigenvalues": pair.aligner.eigenvalues_,
     }

@@ -62,14 +62,12 @@ def shifted_digits() -> dict[str, FeatureSet]:
 
 def scores(source: FeatureSet, target: FeatureSet) -> Iterator[float]:
     """Yield the accuracy on the target of each classifier, without alignment and then for each method."""
-    assert source.labels is not None
-    assert target.labels is not None
     for name in SCORED_BY:
-        yield accuracy(name, source.features, source.labels, target.features, target.labels)
+        yield accuracy(name, source, target)
     for make in METHODS.values():
         pair = align_pair(source, target, make())
         for name in SCORED_BY:
-            yield accuracy(name, pair.aligned_source, source.labels, pair.aligned_target, target.labels)
+            yield accuracy(name, pair.aligned_source, pair.aligned_target)
 
 
 def main() -> None:

@@ -98,7 +98,7 @@ def _hardware() -> Iterator[Check]:
         yield Check("gpu", "problem", "unknown without torch", "install torch")
     else:
         yield _gpus(torch.cuda)
-    yield from _space()
+    yield from _memory_and_disk()
 
 
 def _gpus(cuda: Any) -> Check:
@@ -108,7 +108,7 @@ def _gpus(cuda: Any) -> Check:
     return Check("gpu", "missing", "none visible to torch", "everything runs on the CPU, slower")
 
 
-def _space() -> Iterator[Check]:
+def _memory_and_disk() -> Iterator[Check]:
     memory = psutil.virtual_memory()
     found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
     yield _enough("memory", memory.available, LOW_MEMORY_GB, found, "a client needs about 1 GB: run fewer at once")

@@ -29,9 +29,10 @@ class EigenSpace:
     """A symmetric matrix, ready for its leading eigenpairs under modifications along `direction`."""
 
     def __init__(self, matrix: Tensor, direction: Tensor | None = None) -> None:
+        if direction is None or not direction.any():
+            direction = torch.ones(len(matrix))
         self._matrix = matrix
-        given = direction is not None and bool(direction.any())
-        self._direction = direction.to(matrix) if given else matrix.new_ones(len(matrix))  # type: ignore[union-attr]
+        self._direction = direction.to(matrix)
         self._krylov: _Krylov | None = None
         self._whole: tuple[Tensor, Tensor] | None = None
 

@@ -71,6 +71,13 @@ def check_sigma(sigma: float | str) -> float:
     raise ValueError(f"sigma must be a positive number or 'median'; got {sigma!r}")
 
 
+def check_count(name: str, value: int) -> int:
+    """Return a positive integer, NumPy's included, as an int."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    return int(value)
+
+
 def kernel_matrix(x: Tensor, y: Tensor, sigma: float, kernel: str = "gaussian") -> Tensor:
     """Evaluate the exact kernel between the rows of `x` and the rows of `y`."""
     width, origin = check_sigma(sigma), y.mean(0)  # far from the origin, differences of squares would cancel
@@ -144,10 +151,8 @@ class RandomFourierFeatures(nn.Module):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("in_features", in_features), ("num_features", num_features)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be a positive integer; got {value!r}")
-        self.in_features, self.num_features = int(in_features), int(num_features)
+        self.in_features = check_count("in_features", in_features)
+        self.num_features = check_count("num_features", num_features)
         self.sigma, self.kernel, self.seed = check_sigma(sigma), kernel, seed
         omega = torch.from_numpy(draw_frequencies(num_features, in_features, sigma, kernel, seed))
         self.register_buffer("frequencies", omega.to(device, dtype or torch.get_default_dtype()))

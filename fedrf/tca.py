@@ -221,12 +221,17 @@ class GramProblem:
         return self.gram @ self.labels
 
     @cached_property
+    def _centred_image(self) -> Tensor:
+        """HQℓ, the one direction of HQH that γ changes."""
+        return self._image - self._image.mean()
+
+    @cached_property
     def _space(self) -> EigenSpace:
         """HQH, in a basis that begins with HQℓ and that all γ share."""
         means = self.gram.mean(0)
         half, ones = means - means.mean() / 2, torch.ones_like(means)
         centred = torch.addmm(self.gram, torch.stack([ones, half], dim=1), torch.stack([half, ones]), alpha=-1)
-        return EigenSpace(centred, self._image - self._image.mean())
+        return EigenSpace(centred, self._centred_image)
 
     @property
     def squared_discrepancy(self) -> float:
@@ -238,7 +243,7 @@ class GramProblem:
         """Return the `dim` leading components for one γ."""
         squared = self.squared_discrepancy
         pull = 1 / (gamma + squared) if squared > 0 else 0.0
-        removed = pull * (self._image - self._image.mean()).square().sum()
+        removed = pull * self._centred_image.square().sum()
 
         def shrink(matrix: Tensor) -> None:
             matrix[0, 0] -= removed
@@ -252,7 +257,7 @@ class GramProblem:
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
-        spread = (self._image - self._image.mean()).square().sum()
+        spread = self._centred_image.square().sum()
         values = self._space.leading(dim)[0]
         return _informative_range(self.squared_discrepancy, float(spread), values[_solid(values, self.gram)])
 

@@ -8,8 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+from fedrf import cli
 from fedrf.cli import main
+from fedrf.closed_form import SCALINGS
 from fedrf.demo import shifted_digits
+from fedrf.estimators import ESTIMATORS
+from fedrf.features import KERNELS
 
 
 def current_umask():
@@ -153,6 +157,12 @@ def test_help_teaches():
     about = fedrf("align", "--help").stdout
     for word in ("--gamma", "--sigma", "auto", "median", "Example"):
         assert word in about
+
+
+def test_choices_are_those_of_the_registries():
+    assert list(cli.Method) == list(ESTIMATORS)
+    assert list(cli.KernelName) == list(KERNELS)
+    assert list(cli.Scaling) == list(SCALINGS)
 
 
 def test_version():

@@ -12,9 +12,9 @@ from fedrf.demo import METHODS, office_caltech, shifted_digits
 def test_alignment_bridges_a_change_of_light(method):
     digits = shifted_digits()
     source, target = digits["plain"], digits["left"]
-    before = accuracy("SVM", source.features, source.labels, target.features, target.labels)
+    before = accuracy("SVM", source, target)
     pair = align_pair(source, target, METHODS[method]())
-    after = accuracy("SVM", pair.aligned_source, source.labels, pair.aligned_target, target.labels)
+    after = accuracy("SVM", pair.aligned_source, pair.aligned_target)
     assert after > before + 0.05
 
 
@@ -42,7 +42,7 @@ def test_office_caltech_has_four_domains(data_root):
 def test_dslr_to_webcam_improves_by_far(data_root):
     domains = office_caltech()
     source, target = domains["D"], domains["W"]
-    before = accuracy("1-NN", source.features, source.labels, target.features, target.labels)
+    before = accuracy("1-NN", source, target)
     pair = align_pair(source, target, METHODS["RF-TCA gaussian"]())
-    after = accuracy("1-NN", pair.aligned_source, source.labels, pair.aligned_target, target.labels)
+    after = accuracy("1-NN", pair.aligned_source, pair.aligned_target)
     assert after > before + 0.1

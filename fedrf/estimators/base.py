@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from fedrf.features import check_sigma, median_rows, median_sigma
+from fedrf.features import check_count, check_sigma, median_rows, median_sigma
 from fedrf.tca import Problem
 
 
@@ -172,8 +172,7 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _check_parameters(self) -> None:
         if self.gamma != "auto" and not (isinstance(self.gamma, int | float | np.number) and self.gamma >= 0):
             raise ValueError(f"gamma must be a number, at least 0, or 'auto'; got {self.gamma!r}")
-        if not isinstance(self.dim, int | np.integer) or self.dim < 1:
-            raise ValueError(f"dim must be a positive integer; got {self.dim!r}")
+        check_count("dim", self.dim)
 
     def _check_rows(self, X: ArrayLike, **options: Any) -> Any:
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
@@ -207,6 +206,11 @@ class DomainAligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def torch_dtype(rows: Any) -> torch.dtype:
+    """Return torch's name for the precision of checked rows."""
+    return torch.from_numpy(np.empty(0, rows.dtype)).dtype
 
 
 def to_tensor(rows: Any) -> Tensor:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-import numpy as np
 import psutil
-import torch
 from torch import Tensor
 
-from fedrf.estimators.base import DomainAligner, to_tensor
+from fedrf.estimators.base import DomainAligner, to_tensor, torch_dtype
 from fedrf.features import kernel_matrix
 from fedrf.tca import GramProblem, Problem
 
-MATRICES_IN_MEMORY = 4
+MATRICES_IN_MEMORY = 7  # kernel, Gram and centred matrix; a basis, the matrix in it, a copy and its vectors
 
 
 class KernelAligner(DomainAligner):
@@ -55,7 +53,7 @@ class KernelAligner(DomainAligner):
         sigma, dense = self._resolve_sigma(rows), to_tensor(rows).double()
         self.kernel_matrix_ = kernel_matrix(dense, dense, sigma, self.kernel)
         self.sigma_, self.rows_ = sigma, dense
-        self._dtype = torch.from_numpy(np.empty(0, rows.dtype)).dtype
+        self._dtype = torch_dtype(rows)
         self.problem_ = self._pose(is_source)
 
     def _problem(self) -> Problem:

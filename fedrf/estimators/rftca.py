@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from fedrf.estimators.base import DomainAligner, to_tensor
-from fedrf.features import RandomFourierFeatures
+from fedrf.estimators.base import DomainAligner, to_tensor, torch_dtype
+from fedrf.features import RandomFourierFeatures, check_count
 from fedrf.tca import DomainStatistics, ScatterProblem, suggest_num_features
 
 CHUNK_BYTES = 2**26
@@ -120,8 +119,9 @@ class RFTCA(DomainAligner):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if isinstance(self.num_features, int) and self.dim > 2 * self.num_features > 0:
-            raise ValueError(f"dim must be at most 2 × num_features = {2 * self.num_features}; got {self.dim}")
+        width = 2 * check_count("num_features", self.num_features)
+        if self.dim > width:
+            raise ValueError(f"dim must be at most 2 × num_features = {width}; got {self.dim}")
 
     def _check_unchanged(self) -> None:
         """Refuse to add rows under other frequencies than those of the rows before."""
@@ -138,7 +138,7 @@ class RFTCA(DomainAligner):
 
     def _start(self, rows: Any) -> None:
         self.sigma_ = self._resolve_sigma(rows)
-        self._dtype = torch.from_numpy(np.empty(0, rows.dtype)).dtype
+        self._dtype = torch_dtype(rows)
         self.features_ = RandomFourierFeatures(
             rows.shape[1], self.num_features, self.sigma_, self.kernel, self.random_state, dtype=self._dtype
         )
@@ -182,7 +182,7 @@ class RFTCA(DomainAligner):
 
     def _transform(self, rows: Any) -> Tensor:
         weights = self._solve().weights
-        offset = (self.source_.total + self.target_.total) / self._num_samples @ weights
+        offset = self._problem().pooled.mean @ weights
         weights, offset = weights.to(self._dtype), offset.to(self._dtype)
         chunks = self._feature_chunks(rows, torch.arange(rows.shape[0]))
         return torch.cat([features @ weights - offset for features in chunks])

@@ -66,6 +66,7 @@ def test_bad_settings(name, settings, message, domains):
         ({"num_features": 0}, "num_features must be a positive integer; got 0"),
         ({"random_state": None}, "seed must be an integer"),
         ({"random_state": -5}, "seed must be an integer"),
+        ({"dim": 41, "num_features": np.int64(20)}, "dim must be at most 2 × num_features = 40; got 41"),
         ({"dim": 41}, "dim must be at most 2 × num_features = 40; got 41"),
     ],
 )
