@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from enum import StrEnum
@@ -15,6 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedrf.failure import RunFailedError
+
 app = typer.Typer(
     help="Federated domain adaptation with random features.",
     no_args_is_help=True,
@@ -22,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+INTERRUPTED = 130
 
 # Written out because the registries import torch, which takes seconds; a test keeps them equal.
 Method = StrEnum("Method", ["rf-tca", "r-tca", "tca"])
@@ -52,6 +57,63 @@ def doctor(
     from fedrf import doctor as report
 
     raise typer.Exit(report.run(data_root, address, json_output))
+
+
+@app.command()
+def run(
+    recipe: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RECIPE | FILE.yaml] [section.key=value]...", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; default a new one below runs/.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random; the same as seed=S.")] = None,
+    local: Annotated[bool, typer.Option("--local", help="Threads in this process instead of Ray actors.")] = False,
+    address: Annotated[str | None, typer.Option(help="Ray cluster; default $RAY_ADDRESS, else this machine.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print summary.json, and nothing else.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="List all configuration keys and exit.")] = False,
+) -> None:
+    """Train a classifier for an unlabelled domain, with every client in a process of its own.
+
+    Without arguments: fedrf-plus on the embedded digits. Ctrl-C saves a checkpoint, and `--resume` goes on from it.
+
+    Examples
+    --------
+    `fedrf run data.target=street method=fedrf-tca federation.mode=sync`
+
+    `fedrf run my.yaml train.rounds=500 federation.participants=random federation.classifier_interval=50`
+
+    `fedrf run --resume runs/digits-street-fedrf-plus-20261116-101500-123`
+    """
+    if keys:
+        _print_keys()
+        return
+    given = list(recipe or [])
+    name = given.pop(0) if given and "=" not in given[0] else None
+    if resume is not None and (name or given or out or seed is not None):
+        raise ValueError(
+            "--resume takes the configuration of the run that it continues: no recipe, keys, --out, --seed"
+        )
+    from fedrf.display import print_summary
+    from fedrf.experiment import run as run_experiment
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers end jobs with it: save first, as on Ctrl-C
+    result = run_experiment(name, given, out=out, seed=seed, local=local, address=address, resume=resume)
+    if json_output:
+        print(json.dumps(result.summary, indent=1))
+    else:
+        print_summary(result, Console(highlight=False))
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _print_keys() -> None:
+    from fedrf.config import Config
+
+    table = Table("key", "default", "allowed", "meaning", box=None, pad_edge=False)
+    for key, default, allowed, meaning in Config.describe():
+        table.add_row(key, default, allowed, meaning)
+    Console(highlight=False, markup=False).print(table)
 
 
 @app.command()
@@ -164,7 +226,7 @@ def main() -> None:
         sys.exit(command.main(standalone_mode=False))
     except Exception as error:
         shown = getattr(error, "format_message", None)
-        if shown is None and not isinstance(error, ValueError | OSError | MemoryError):
+        if shown is None and not isinstance(error, ValueError | OSError | MemoryError | RunFailedError):
             raise
         _complain(shown() if shown else str(error))
         sys.exit(2 if shown or isinstance(error, ValueError) else 1)

@@ -1,9 +1,28 @@
-"""The only module that imports Ray."""
+"""Ray: the only module that imports it. A federation as actors, and what a cluster has.
+
+A `RaySession` keeps client actors between runs, because starting one takes seconds of imports.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import NamedTuple
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from math import floor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedrf.checkpoints import CoordinatorFiles
+from fedrf.config import Config, ResourcesConfig
+from fedrf.coordinator import Coordinator
+from fedrf.local import Ended
+from fedrf.messages import Envelope, Reply
+from fedrf.place import Place
+
+SHARED_BYTES = 100_000  # larger arrays go through shared memory, once for all who read them
+RESTART_SECONDS = 60.0
 
 
 class ClusterResources(NamedTuple):
@@ -29,3 +48,208 @@ def cluster_resources(address: str) -> ClusterResources:
         return ClusterResources(len(alive), total.get("CPU", 0), total.get("GPU", 0), total.get("memory", 0))
     finally:
         ray.shutdown()
+
+
+class CoordinatorActor(Coordinator):
+    """The coordinator, with large aggregates put into shared memory once instead of into every reply."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._shared: dict[str, tuple[Any, Any]] = {}
+
+    async def exchange(self, envelope: Envelope) -> Reply:
+        """Answer with references to what is large."""
+        reply = await super().exchange(envelope)
+        return replace(reply, parts={kind: self._share(kind, values) for kind, values in reply.parts.items()})
+
+    def _share(self, kind: str, values: Any) -> Any:
+        if values.nbytes < SHARED_BYTES:
+            return values
+        if self._shared.get(kind, (None, None))[0] is not values:
+            import ray
+
+            self._shared[kind] = (values, ray.put(values))
+        return self._shared[kind][1]
+
+
+class ClientActor:
+    """A process for clients: one run at a time."""
+
+    def __init__(self) -> None:
+        import fedrf.site  # noqa: F401  # seconds of imports, while the others start too
+
+    def where(self) -> dict[str, Any]:
+        """Tell process, node and devices."""
+        import ray
+
+        context = ray.get_runtime_context()
+        return {"pid": os.getpid(), "node": context.get_node_id(), "gpus": ray.get_gpu_ids()}
+
+    def run(self, config: Mapping[str, Any], place: Any, coordinator: Any, threads: int) -> dict[str, Any]:
+        """Run one client from beginning to end."""
+        import ray
+
+        from fedrf.site import run_client
+
+        def link(name: str, *arguments: Any) -> Any:
+            answer = ray.get(getattr(coordinator, name).remote(*arguments))
+            if isinstance(answer, Reply):
+                parts = {k: ray.get(v) if isinstance(v, ray.ObjectRef) else v for k, v in answer.parts.items()}
+                return replace(answer, parts=parts)
+            return answer
+
+        return run_client(Config.model_validate(config), place, link, threads)
+
+
+class RaySession:
+    """A connection to Ray, or a Ray of our own on this machine, with client actors to use again."""
+
+    def __init__(self, address: str | None = None) -> None:
+        import ray
+
+        self._mine = not ray.is_initialized()
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
+        if self._mine:
+            settings: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
+            except Exception as error:
+                reason = str(error).splitlines()[0]
+                raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason}") from error
+        self._idle: dict[tuple[float, float], list[Any]] = {}
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def take(self, count: int, resources: ResourcesConfig) -> list[Any]:
+        """Return `count` client actors, new ones only where idle ones do not suffice."""
+        import ray
+
+        cpus, gpus = self.shares(count, resources)
+        idle = self._idle.setdefault((cpus, gpus), [])
+        taken = [idle.pop() for _ in range(min(count, len(idle)))]
+        missing = count - len(taken)
+        for others in self._idle.values():
+            while missing and others:
+                ray.kill(others.pop())  # of another size, and in the way
+        if missing:
+            self._check_room(missing, cpus, gpus)
+            actor = ray.remote(ClientActor).options(num_cpus=cpus, num_gpus=gpus, max_restarts=resources.max_restarts)
+            taken += [actor.remote() for _ in range(missing)]
+        return taken
+
+    def give_back(self, actors: list[Any], resources: ResourcesConfig) -> None:
+        """Keep actors that are alive and idle for the next run."""
+        self._idle.setdefault(self.shares(len(actors), resources), []).extend(actors)
+
+    @staticmethod
+    def shares(count: int, resources: ResourcesConfig) -> tuple[float, float]:
+        """Return CPUs and GPUs for each of `count` clients."""
+        import ray
+
+        cpus = resources.cpus_per_client
+        if cpus == "auto":
+            cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / count) / 100)
+        return float(cpus), resources.gpus_per_client
+
+    @staticmethod
+    def _check_room(count: int, cpus: float, gpus: float) -> None:
+        import ray
+
+        total = ray.cluster_resources()
+        for kind, each, key in (("CPU", cpus, "cpus_per_client"), ("GPU", gpus, "gpus_per_client")):
+            has = total.get(kind, 0.0)
+            if each * count > has + 1e-6:
+                raise ValueError(
+                    f"resources.{key}={each:g}: {count} clients need {each * count:g} {kind}s and the cluster has "
+                    f"{has:g}; at most {floor(1000 * has / count) / 1000:g} each"
+                )
+
+    def close(self) -> None:
+        """End what this session started."""
+        import ray
+
+        for actors in self._idle.values():
+            for actor in actors:
+                ray.kill(actor)
+        self._idle = {}
+        if self._mine:
+            ray.shutdown()
+
+
+class RayFederation:
+    """The clients and the coordinator of one run, as actors."""
+
+    def __init__(
+        self, session: RaySession, config: Config, sources: tuple[str, ...], target: str, run: Path, resume: bool
+    ) -> None:
+        import ray
+
+        self.session, self.config, self.sources, self.target, self.run = session, config, sources, target, run
+        names = (*sources, target)
+        self._actors = dict(zip(names, session.take(len(names), config.resources), strict=True))
+        self._threads = max(1, int(session.shares(len(names), config.resources)[0]))
+        self._running: dict[Any, str] = {}
+        # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.
+        coordinator = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0)
+        self._coordinator = coordinator.remote(config, sources, target, CoordinatorFiles(run), resume)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call the coordinator; a `ConnectionError` if it is gone."""
+        import ray
+
+        try:
+            return ray.get(getattr(self._coordinator, name).remote(*arguments))
+        except ray.exceptions.RayActorError as error:
+            raise ConnectionError(f"the coordinator is gone: {str(error).splitlines()[0]}") from error
+
+    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
+        """Begin a client's run; on an actor that Ray is just restarting, as soon as it is back."""
+        place = Place(name, self.sources, self.target, self.run, attempt, checkpoint)
+        reference = self._actors[name].run.remote(
+            self.config.model_dump(mode="json"), place, self._coordinator, self._threads
+        )
+        self._running[reference] = name
+
+    def where(self) -> dict[str, dict[str, Any]]:
+        """Return process, node and devices of every client."""
+        import ray
+
+        return {name: ray.get(actor.where.remote()) for name, actor in self._actors.items()}
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Return the clients whose run ended, waiting so long for one."""
+        import ray
+
+        done, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        ended = []
+        for reference in done:
+            name = self._running.pop(reference)
+            try:
+                ray.get(reference)
+                ended.append(Ended(name))
+            except ray.exceptions.RayActorError as error:
+                ended.append(Ended(name, error, lost=True))
+            except ray.exceptions.RayTaskError as error:
+                cause = error.cause
+                ended.append(Ended(name, cause, lost=isinstance(cause, ray.exceptions.RayActorError)))
+        return ended
+
+    def close(self, failed: bool = False) -> None:
+        """End the coordinator; clients that still run are killed, the others kept for the next run."""
+        import ray
+
+        ray.kill(self._coordinator)  # type: ignore[arg-type]
+        busy = set(self._running.values())
+        for name in busy:
+            ray.kill(self._actors.pop(name))
+        if failed:
+            with contextlib.suppress(Exception):
+                for actor in self._actors.values():
+                    ray.kill(actor)
+        else:
+            self.session.give_back(list(self._actors.values()), self.config.resources)
+        self._actors, self._running = {}, {}

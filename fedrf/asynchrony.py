@@ -1,0 +1,59 @@
+"""How one part of the model (W, C or the extractor) is aggregated when nobody waits.
+
+Age is counted in rounds: updates of any source since the sender fetched its model, divided by the number of sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedrf.aggregation import RULES, Array, flush, mix, staleness_weight
+from fedrf.config import FederationConfig
+
+
+@dataclass
+class AsyncPart:
+    """The current aggregate of one part, and what it is made from."""
+
+    current: Array | None = None
+    newest: dict[str, tuple[Array, int]] = field(default_factory=dict)
+    buffer: list[tuple[Array, float]] = field(default_factory=list)
+
+    def add(
+        self,
+        sender: str,
+        values: Array,
+        basis: int,
+        age: Callable[[int], float],
+        counts: dict[str, int],
+        settings: FederationConfig,
+    ) -> bool:
+        """Take in one client's values, grown from model version `basis`; tell whether the aggregate changed.
+
+        `mean` and the robust rules combine the newest of every client that is not too old; `fedasync` moves towards
+        each update as it comes; `fedbuff` waits for a full buffer.
+        """
+        if age(basis) > settings.max_staleness:
+            return False
+        discount = staleness_weight(age(basis), settings.staleness_exponent)
+        if settings.aggregation == "fedasync":
+            before = values if self.current is None else self.current
+            self.current = mix(before, values, settings.mixing * discount)
+            return True
+        if settings.aggregation == "fedbuff":
+            self.buffer.append((values, discount))
+            if len(self.buffer) < settings.buffer:
+                return False
+            self.current, self.buffer = flush(self.buffer), []
+            return True
+        self.newest[sender] = (values, basis)
+        usable = [name for name in sorted(self.newest) if age(self.newest[name][1]) <= settings.max_staleness]
+        weights = [
+            counts.get(name, 1) * staleness_weight(age(self.newest[name][1]), settings.staleness_exponent)
+            for name in usable
+        ]
+        self.current = RULES[settings.aggregation]([self.newest[name][0] for name in usable], np.array(weights))
+        return True

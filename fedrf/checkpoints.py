@@ -1,0 +1,93 @@
+"""Where a run keeps its checkpoints, and how they are written: whole or not at all, two generations of each.
+
+`checkpoints/<client>/<generation>.ckpt` are the clients' Lightning checkpoints, `checkpoints/coordinator/
+<generation>.pickle` the coordinator's state with, for each client, which of its files belongs to it. The coordinator
+writes last: a generation without its file does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+GENERATIONS = 2
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then put it in its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class ClientFiles:
+    """The checkpoints of one client."""
+
+    def __init__(self, run: Path, client: str) -> None:
+        self.folder = run / "checkpoints" / client
+
+    def path(self, generation: int) -> Path:
+        """Return where the checkpoint of one generation is."""
+        return self.folder / f"{generation:06d}.ckpt"
+
+    @property
+    def final(self) -> Path:
+        """The weights at the end of the run."""
+        return self.folder / "final.safetensors"
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint, whether the others have saved the same generation or not."""
+        return max(self.folder.glob("[0-9]*.ckpt"), default=None)
+
+    def prune(self, oldest_kept: int) -> None:
+        """Delete generations that nothing can go back to."""
+        for path in self.folder.glob("[0-9]*.ckpt"):
+            if int(path.stem) < oldest_kept:
+                path.unlink()
+
+
+class CoordinatorFiles:
+    """The coordinator's own checkpoints, each of which makes a generation count."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.folder = run / "checkpoints" / "coordinator"
+
+    def _committed(self) -> list[Path]:
+        return sorted(self.folder.glob("[0-9]*.pickle"))
+
+    @property
+    def newest(self) -> int:
+        """The newest generation that counts; 0 for none."""
+        files = self._committed()
+        return int(files[-1].stem) if files else 0
+
+    @property
+    def oldest_kept(self) -> int:
+        """The oldest generation that a run could still go back to."""
+        files = self._committed()[-GENERATIONS:]
+        return int(files[0].stem) if files else 0
+
+    def load(self) -> Any:
+        """Return the newest state that counts."""
+        files = self._committed()
+        if not files:
+            raise ValueError(f"{self.run} has no complete checkpoint to resume from")
+        return pickle.loads(files[-1].read_bytes())
+
+    def save(self, generation: int, state: bytes) -> None:
+        """Make a generation count, and forget those before the last two."""
+        write_atomically(self.folder / f"{generation:06d}.pickle", lambda path: path.write_bytes(state))
+        for path in self._committed()[:-GENERATIONS]:
+            path.unlink()
+
+    def client_files(self) -> dict[str, Path]:
+        """Return which checkpoint of each client belongs to the newest generation that counts."""
+        return {name: ClientFiles(self.run, name).path(number) for name, number in self.load().saved.items()}

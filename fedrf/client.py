@@ -1,0 +1,324 @@
+"""A client: its data, its LightningModule and one long `Trainer.fit`, in which a batch is a round.
+
+A plain class; `fedrf.runtime` makes an actor of it. Whatever leaves it goes through `link`, as messages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fedrf.callback import Saver
+from fedrf.checkpoints import ClientFiles, write_atomically
+from fedrf.config import Config
+from fedrf.data.domains import NUM_CLASSES
+from fedrf.embedding import OwnEmbedding
+from fedrf.extractors import make_extractor
+from fedrf.features import RandomFourierFeatures, median_sigma
+from fedrf.messages import (
+    Aligner,
+    AnyMessage,
+    Classifier,
+    Envelope,
+    Extractor,
+    Greeting,
+    MeanEmbedding,
+    Message,
+    Metrics,
+    Product,
+    Reply,
+    Statistics,
+)
+from fedrf.methods import METHODS, Inbox
+from fedrf.model import Batch, DomainModel
+from fedrf.place import Place
+from fedrf.schedule import Schedule
+from fedrf.target_stage import TargetStage, evaluate
+from fedrf.tca import DomainStatistics
+from fedrf.warm_start import scatter_product
+
+Link = Callable[..., Any]
+CARRIERS: dict[str, type[Message]] = {"aligner": Aligner, "classifier": Classifier, "extractor": Extractor}
+ROWS = 1024  # at a time, where all local samples are looked at
+
+# Initial weights come from torch's one generator, and with `--local` clients are threads of one process.
+_DRAWING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Keeps the labels that the target must not see: it is shown predictions and returns their accuracy."""
+
+    labels: Tensor
+
+    def __call__(self, predicted: Tensor) -> float:
+        """Return the share of right predictions."""
+        return float((predicted.cpu() == self.labels).double().mean())
+
+
+class Client:
+    """One source, or the target.
+
+    Parameters
+    ----------
+    inputs, labels
+        The local samples; `labels` is None at the target.
+    link
+        Calls a method of the coordinator by name.
+    scorer
+        Tells the accuracy of predictions for the local samples; for the records only.
+    """
+
+    def __init__(
+        self, config: Config, place: Place, inputs: Tensor, labels: Tensor | None, link: Link, scorer: Scorer
+    ) -> None:
+        self.config, self.place, self.link, self.scorer = config, place, link, scorer
+        self.schedule = Schedule(config, place.name, place.sources, place.target)
+        self.labels = labels
+        self.method = METHODS[config.method]
+        self.round = self.model_version = self.generation = 0
+        self.committed = self.stopped = False
+        self.figures: dict[str, float] = {}
+        self.ballots: list[dict[str, Tensor]] = []
+        self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when == "last" else None
+        self.model, self.trunk = self._build(inputs)
+
+    @property
+    def last_round(self) -> int:
+        """T."""
+        return self.config.train.rounds
+
+    # The life of a client
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end, or until the coordinator says stop; return where that was."""
+        trainer = Trainer(
+            max_epochs=1,
+            accelerator="auto",
+            devices=1,
+            logger=self._logger(),
+            callbacks=[Saver(self)],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            plugins=[LightningEnvironment()],
+        )
+        trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
+        if not self.stopped:
+            self._commit()
+            self._record(evaluate(self.model, self.trunk, self.scorer, self.ballots) | {"final": 1.0})
+            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+            file = ClientFiles(self.place.run, self.place.name).final
+            write_atomically(file, lambda path: save_file(weights, path))
+        self._call("finish", self.place.name)
+        return {"client": self.place.name, "round": self.round, "stopped": self.stopped}
+
+    def _build(self, inputs: Tensor) -> tuple[DomainModel, Tensor]:
+        """Make the model, once σ is agreed on, and put all samples through the fixed part of the extractor."""
+        settings, seed = self.config.model, self.config.seed
+        with _DRAWING, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            extractor = make_extractor(settings.extractor, tuple(inputs.shape[1:]))
+            random_state = torch.get_rng_state()
+        with torch.no_grad():
+            trunk = torch.cat([extractor.trunk(rows) for rows in inputs.split(ROWS)])
+            width = median_sigma(normalize(extractor.adapter(trunk[:ROWS])), settings.kernel)
+        sigma, reply = self._greet(width)
+        random_features = RandomFourierFeatures(
+            extractor.out_features, settings.num_features, sigma, settings.kernel, seed
+        )
+        with _DRAWING, torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(random_state)
+            classes = NUM_CLASSES[self.config.data.name]
+            model = DomainModel(extractor, random_features, settings.dim, classes, settings.classifier, settings.scale)
+        align = self.config.align
+        moves = self.schedule.learns_extractor or settings.sharing == "averaged"
+        # A part of the module, so that checkpoints have its memory.
+        self.own = OwnEmbedding(random_features.out_features, align.message, align.memory, align.refresh, moves)
+        model.add_module("own", self.own)
+        model.extractor.adapter.requires_grad_(self.schedule.learns_extractor)
+        model.play_round, model.make_optimizers = self._play_round, self._optimizers
+        if self.place.checkpoint is None:
+            self._follow(model, reply)
+            self.round = reply.round
+            if align.warm_start != "none" and not reply.parts:
+                self._warm_start(model, trunk)
+        return model, trunk
+
+    def _greet(self, width: float) -> tuple[float, Reply]:
+        count = len(self.labels) if self.config.federation.aggregation == "weighted" and self.labels is not None else 1
+        greeting = Greeting(self.place.name, 0, self.place.attempt, width, count)
+        answer: tuple[float, Reply] = self._call("greet", greeting)
+        return answer
+
+    def _optimizers(self, model: DomainModel) -> list[torch.optim.Optimizer]:
+        """One optimiser for the rounds; at the target, another for the stage after them."""
+        parts = model.parts()
+        trained = parts["aligner"] + (parts["extractor"] if self.schedule.learns_extractor else [])
+        trained += [] if self.schedule.is_target else parts["classifier"]
+        optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(trained, lr=self.config.train.lr)]
+        return optimizers + ([self.stage.optimizer(model)] if self.stage else [])
+
+    def _logger(self) -> TensorBoardLogger | bool:
+        if not self.config.track.tensorboard:
+            return False
+        return TensorBoardLogger(self.place.run, name="tensorboard", version=self.place.name)
+
+    # A round
+
+    def batch(self, number: int, size: int) -> Batch:
+        """Return the samples of one round, from nothing but seed, client and round: resuming needs no memory."""
+        count = len(self.trunk)
+        size = min(size, count)
+        epoch, place = divmod(number - 1, max(1, count // size))
+        position = (*self.place.sources, self.place.target).index(self.place.name)
+        order = np.random.RandomState([self.config.seed, position, epoch, 0xDA7A]).permutation(count)
+        rows = torch.from_numpy(order[place * size : (place + 1) * size])
+        return Batch(number, rows, self.trunk[rows], None if self.labels is None else self.labels[rows])
+
+    def _play_round(self, model: DomainModel, batch: Batch) -> None:
+        """One round of algorithm 5, or one step of the stage after the last."""
+        number, schedule = batch.round, self.schedule
+        if number > self.last_round:
+            assert self.stage is not None
+            self._commit()
+            self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
+            return
+        due = schedule.parts_after(number - 1)
+        if schedule.moves_extractor(number - 1):
+            self._exchange(model, number, "commit", self._parts(model, due, number))
+            due = ()
+        with torch.set_grad_enabled(schedule.trains):
+            features = model.features(batch.inputs)
+            own = self.own(features, self._all_features(model)) if schedule.uses_embeddings else features.mean(0)
+        messages = self._parts(model, due, number)
+        if schedule.sends_embedding(number):
+            messages.append(self._message(MeanEmbedding, own, number))
+        reply = self._exchange(model, number, "round", messages)
+        peers = tuple(torch.tensor(one.values, device=own.device) for one in reply.embeddings)
+        self._learn(model, batch, features, Inbox(own, peers))
+
+    def _learn(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox) -> None:
+        loss = self.method.target_loss if self.schedule.is_target else self.method.source_loss
+        terms = loss(model, batch, features, inbox, self.config)
+        self.figures = {"round": float(batch.round), **{name: float(term.detach()) for name, term in terms.items()}}
+        if self.schedule.is_target and self._evaluates(batch.round):
+            self.figures |= evaluate(model, self.trunk, self.scorer)
+        if "loss" in terms and terms["loss"].requires_grad:
+            model.step(terms["loss"])
+        if self.config.track.tensorboard:
+            model.log_dict({name: value for name, value in self.figures.items() if name != "round"})
+
+    def _evaluates(self, number: int) -> bool:
+        return number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average"
+
+    def _commit(self) -> None:
+        """After the last round: one more aggregate, and for a vote the networks of all sources."""
+        if self.committed:
+            return
+        number = self.last_round + 1
+        parts = self._parts(self.model, self.schedule.parts_after(self.last_round), number)
+        self._exchange(self.model, number, "final", parts)
+        if self.schedule.ballot:
+            ballot = () if self.schedule.is_target else self.schedule.ballot
+            reply = self._exchange(self.model, number, "ballot", self._parts(self.model, ballot, number))
+            self.ballots = [{kind: torch.tensor(values) for kind, values in one.items()} for one in reply.ballots]
+        self.committed = True
+
+    # Messages
+
+    def _exchange(self, model: DomainModel, number: int, phase: str, messages: list[AnyMessage]) -> Reply:
+        """Send, load what comes back, and remember what the coordinator wants next."""
+        if self.figures:
+            messages = [*messages, Metrics(self.place.name, number, self.place.attempt, self.figures)]
+            self.figures = {}
+        envelope = Envelope(self.place.name, number, self.place.attempt, phase, tuple(messages), self.model_version)
+        reply: Reply = self._call("exchange", envelope)
+        self._follow(model, reply)
+        self.round = max(self.round, min(reply.round, self.last_round))
+        self.generation = max(self.generation, reply.generation)
+        self.stopped = self.stopped or reply.stop
+        return reply
+
+    def _follow(self, model: DomainModel, reply: Reply) -> None:
+        for kind, values in reply.parts.items():
+            model.set_part(kind, torch.tensor(values))
+        self.model_version = reply.model_version
+
+    def _parts(self, model: DomainModel, kinds: tuple[str, ...], number: int) -> list[AnyMessage]:
+        return [self._message(CARRIERS[kind], model.get_part(kind), number) for kind in kinds]
+
+    def _message(self, carrier: type[Message], values: Tensor, number: int) -> Message:
+        # A copy: NumPy would share memory with weights that go on changing.
+        array = values.detach().to("cpu", torch.float32).numpy().copy()
+        return carrier(self.place.name, number, self.place.attempt, array)
+
+    def _record(self, figures: dict[str, float]) -> None:
+        """Report figures outside of a round."""
+        if figures:
+            number = min(self.round, self.last_round)
+            self._call("report", Metrics(self.place.name, number, self.place.attempt, figures))
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return self.link(name, *arguments)
+
+    # All local samples
+
+    def _all_features(self, model: DomainModel) -> Iterator[Tensor]:
+        with torch.no_grad():
+            for rows in self.trunk.split(ROWS):
+                yield model.features(rows.to(model.device))
+
+    def _warm_start(self, model: DomainModel, trunk: Tensor) -> None:
+        """Take W from federated closed-form RF-TCA, in one message or by subspace iteration."""
+        self.trunk = trunk
+        name, attempt = self.place.name, self.place.attempt
+        pieces = list(self._all_features(model)) if len(trunk) <= ROWS else None
+        if self.config.align.warm_start == "statistics":
+            total = DomainStatistics.empty(model.random_features.out_features)
+            for piece in self._all_features(model):
+                total = total + DomainStatistics.of(piece)
+            values = torch.cat([total.total[None].to(total.gram), total.gram]).float().numpy()
+            answer = self._call("warm_start", 0, Statistics(name, 0, attempt, values, len(trunk)))
+        else:
+            summed = torch.stack([piece.sum(0) for piece in self._all_features(model)]).sum(0)
+            message = Product(name, 0, attempt, summed.numpy(), len(trunk))
+            answer, step = self._call("warm_start", 0, message), 0
+            while not answer.done:
+                step += 1
+                product = scatter_product(pieces or self._all_features(model), torch.tensor(answer.values))
+                answer = self._call("warm_start", step, Product(name, 0, attempt, product.numpy(), len(trunk)))
+        model.set_part("aligner", torch.tensor(answer.values))
+
+
+class Rounds:
+    """What the trainer iterates over: a batch a round, then, at a target that adapts at the end, a batch a step.
+
+    Sized, so that Lightning does not fetch ahead: the next round's number may change with the reply of this one.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.steps = client.config.adapt.steps if client.stage else 0
+
+    def __len__(self) -> int:
+        return self.client.last_round + self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        client = self.client
+        while not client.stopped and client.round < len(self):
+            client.round += 1
+            is_stage = client.round > client.last_round
+            sizes = client.config.adapt if is_stage else client.config.train
+            yield client.batch(client.round, sizes.batch_size)

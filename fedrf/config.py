@@ -1,0 +1,314 @@
+"""The configuration of a run: every key with its meaning, its default and what is allowed.
+
+`load_config` puts it together: defaults, then the method's preset, then the recipe or file, then `section.key=value`
+overrides, each over the one before. The result is complete, and is what a run directory keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedrf.membership import WORDS
+from fedrf.presets import PRESETS
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+RECIPES = Path(__file__).parent / "recipes"
+
+
+class Section(BaseModel):
+    """Keys that are not named are errors; values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(Section):
+    """Which domains take part."""
+
+    name: Literal["digits"] = "digits"
+    sources: tuple[str, ...] | None = Field(None, description="labelled domains; default all but the target")
+    target: str = Field("handwritten", description="the unlabelled domain")
+    samples: Count | None = Field(None, description="at most so many samples a domain; default all")
+
+
+class ModelConfig(Section):
+    """Extractor G, random features, aligner W_RF and classifier C."""
+
+    extractor: Literal["gradients", "cnn", "identity"] = "gradients"
+    sharing: Literal["frozen", "local", "averaged"] = Field("frozen", description="the learnable part of G")
+    extractor_interval: Count = Field(10, description="T_G, rounds between averages of G where it is averaged")
+    num_features: Count = Field(500, description="N, the number of random frequencies")
+    sigma: Positive | Literal["median"] = Field("median", description="σ, the kernel width")
+    kernel: Literal["gaussian", "laplace", "cauchy"] = "gaussian"
+    dim: Count = Field(64, description="m, the number of aligned components")
+    classifier: Literal["linear", "mlp"] = Field("linear", description="mlp: two hidden layers of 100, as in the paper")
+    scale: Positive = Field(10.0, description="factor of the unit-norm aligned features")
+
+
+class AlignConfig(Section):
+    """What brings the domains together."""
+
+    weight: NotNegative = Field(1.0, description="λ, the weight of L_MMD in the sources' loss")
+    gamma: NotNegative = Field(0.005, description="γ of the proximal step and of the warm start")
+    message: Literal["exact", "running", "batch"] = Field("exact", description="what Σℓ is a mean over")
+    step: Literal["proximal", "gradient"] = Field("proximal", description="how W moves against the discrepancy")
+    memory: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="share of the past in running messages")
+    refresh: Count = Field(5, description="rounds between exact messages where the extractor learns")
+    warm_start: Literal["none", "statistics", "subspace"] = Field("none", description="W from closed-form RF-TCA")
+
+
+class TrainConfig(Section):
+    """How clients train."""
+
+    rounds: Count = 150
+    batch_size: Annotated[int, Field(ge=2)] = 64
+    lr: Positive = 1e-3
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+
+class AdaptConfig(Section):
+    """Adaptation at the target, without any communication."""
+
+    when: Literal["last", "joint", "never"] = Field("last", description="after the rounds, or within them")
+    steps: Count = 150
+    batch_size: Annotated[int, Field(ge=2)] = 256
+    lr: Positive = 3e-4
+    pseudo_labels: NotNegative = Field(0.0, description="weight of cross-entropy on pseudo-labels")
+    renew: Count = Field(20, description="steps between new pseudo-labels")
+
+
+class FederationConfig(Section):
+    """Who exchanges what, and when."""
+
+    mode: Literal["async", "sync"] = Field("async", description="async: nobody waits; sync: same seed, same bits")
+    participants: Literal["all", "random"] = Field("all", description="S_t")
+    messages: str = Field("same/same/same", description="whose Σℓ/W/C pass; see fedrf.membership")
+    classifier_interval: Count | Literal["never"] = Field(1, description="T_C, rounds between averages of C")
+    prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
+    aggregation: Literal["mean", "weighted", "median", "trimmed", "krum", "geometric-median", "fedasync", "fedbuff"] = (
+        "mean"
+    )
+    max_staleness: Count = Field(50, description="async: older messages, in rounds, are not used")
+    staleness_exponent: NotNegative = Field(0.5, description="async: a of the weight (1 + τ)^(-a)")
+    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="α of fedasync")
+    buffer: Count = Field(3, description="updates in a full buffer of fedbuff")
+    deadline: Positive = Field(120.0, description="sync: seconds before a silent client is left out of a round")
+    checkpoint_seconds: NotNegative = Field(5.0, description="least time between checkpoints; 0: every round")
+
+    @field_validator("messages")
+    @classmethod
+    def _three_words(cls, text: str) -> str:
+        words = text.split("/")
+        if len(words) != 3 or not set(words) <= set(WORDS):
+            raise ValueError(f"must be three words for Σℓ/W/C, each one of {', '.join(WORDS)}")
+        return text
+
+    @model_validator(mode="after")
+    def _fits_mode(self) -> FederationConfig:
+        if self.mode == "sync" and self.aggregation in ("fedasync", "fedbuff"):
+            raise ValueError(f"aggregation={self.aggregation} is for mode=async")
+        return self
+
+
+class ResourcesConfig(Section):
+    """What Ray reserves for each client."""
+
+    gpus_per_client: NotNegative = Field(0.0, description="GPUs for each client; fractions share one")
+    cpus_per_client: Positive | Literal["auto"] = Field("auto", description="auto: an equal share, at most 1")
+    max_restarts: Annotated[int, Field(ge=0)] = Field(3, description="how often a client or a run is started again")
+
+
+class TrackConfig(Section):
+    """What is recorded, and where."""
+
+    wandb: Literal["disabled", "offline", "online"] = "disabled"
+    project: str = "fedrf"
+    group: str | None = Field(None, description="W&B group; default dataset-target")
+    tensorboard: bool = Field(False, description="clients also write TensorBoard files through Lightning")
+    evaluate_every: Count = Field(10, description="rounds between evaluations at the target")
+
+
+class Config(Section):
+    """All of it."""
+
+    method: Literal["fedrf-plus", "fedrf-tca", "fedavg", "source-only"] = "fedrf-plus"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    align: AlignConfig = AlignConfig()
+    train: TrainConfig = TrainConfig()
+    adapt: AdaptConfig = AdaptConfig()
+    federation: FederationConfig = FederationConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    track: TrackConfig = TrackConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if self.data.sources is not None:
+            if not self.data.sources or len(set(self.data.sources)) < len(self.data.sources):
+                raise ValueError("data.sources must name at least one domain, and none twice")
+            if self.data.target in self.data.sources:
+                raise ValueError(f"data.target={self.data.target} is also one of data.sources")
+        federation, rounds = self.federation, self.train.rounds
+        interval = federation.classifier_interval
+        if federation.prediction == "vote" and self.adapt.when == "last":
+            raise ValueError("federation.prediction=vote has no one classifier to adapt: set adapt.when=never")
+        if federation.prediction == "average" and (interval == "never" or interval > rounds):
+            raise ValueError(
+                f"federation.classifier_interval={interval} with train.rounds={rounds}: the target would never get a "
+                "classifier; allowed: at most train.rounds, or federation.prediction=vote"
+            )
+        if self.model.dim > 2 * self.model.num_features:
+            raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
+        return self
+
+    @classmethod
+    def describe(cls) -> Iterator[tuple[str, str, str, str]]:
+        """Yield every key with its default, what is allowed, and its meaning."""
+        for name, field in cls.model_fields.items():
+            section = field.annotation
+            inner = section.model_fields if name in _SECTIONS and section else {}
+            for key, one in inner.items():
+                yield f"{name}.{key}", str(one.default), _allowed(one.annotation), one.description or ""
+            if not inner:
+                yield name, str(field.default), _allowed(field.annotation), field.description or ""
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits of everything that can change the result."""
+        kept = self.model_dump(mode="json", exclude={"track", "resources"})
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+    def save(self, path: Path) -> None:
+        """Write the whole configuration as YAML."""
+        path.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def recipes() -> list[str]:
+    """Return the names of the recipes that come with fedrf."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Config:
+    """Put a configuration together from a recipe or a YAML file, and overrides.
+
+    Parameters
+    ----------
+    recipe
+        The name of a recipe, or a file that ends in .yaml.
+    overrides
+        ``{"train.rounds": 20}``, or texts such as ``train.rounds=20`` whose values are YAML.
+    """
+    given = _read(recipe)
+    for key, value in _pairs(overrides):
+        _set(given, key, value)
+    method = given.get("method", Config.model_fields["method"].default)
+    settled: dict[str, Any] = {}
+    for key, value in PRESETS.get(method, {}).items():
+        _set(settled, key, value)
+    _merge(settled, given)
+    try:
+        return Config.model_validate(settled)
+    except ValidationError as error:
+        raise ValueError(_one_line(error)) from None
+
+
+def _read(recipe: str | Path | None) -> dict[str, Any]:
+    if recipe is None:
+        return {}
+    path = Path(recipe)
+    if path.suffix not in (".yaml", ".yml"):
+        path = RECIPES / f"{recipe}.yaml"
+        if not path.exists():
+            raise ValueError(f"{recipe!r} is no recipe and no .yaml file; recipes: {', '.join(recipes())}")
+    try:
+        content = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold sections and keys; got {type(content).__name__}")
+    return content
+
+
+def _pairs(overrides: Mapping[str, Any] | Iterable[str]) -> Iterable[tuple[str, Any]]:
+    if isinstance(overrides, Mapping):
+        yield from overrides.items()
+        return
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ValueError(f"an override is section.key=value; got {text!r}")
+        try:
+            yield key, yaml.safe_load(value)
+        except yaml.YAMLError:
+            yield key, value
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise ValueError(f"{key}: {section} is a value, not a section")
+    tree[last] = value
+
+
+def _merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
+            _merge(tree[key], value)
+        else:
+            tree[key] = deepcopy(value)
+
+
+def _one_line(error: ValidationError) -> str:
+    """Say each mistake once: key, value and what is allowed."""
+    complaints: dict[str, list[str]] = {}
+    values: dict[str, Any] = {}
+    for detail in error.errors():
+        path = [str(part) for part in detail["loc"]]
+        key = ".".join(path[:2] if path and path[0] in _SECTIONS else path[:1])
+        if detail["type"] == "extra_forbidden":
+            text = f"unknown key; allowed: {', '.join(_allowed_keys(path[:-1]))}"
+        else:
+            text = detail["msg"].removeprefix("Value error, ")
+        complaints.setdefault(key, []).append(text)
+        values[key] = detail["input"]
+    lines = []
+    for key, texts in complaints.items():
+        shown = f"{key}={values[key]!r}: " if key and not isinstance(values[key], dict) else f"{key}: " if key else ""
+        lines.append(shown + " or ".join(dict.fromkeys(texts)))
+    return "; ".join(lines)
+
+
+_SECTIONS = {
+    name: field.annotation
+    for name, field in Config.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+}
+
+
+def _allowed(annotation: Any) -> str:
+    """Write a type for people: the words of a Literal, or the name of the type."""
+    options = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return " | ".join(options)
+    if get_origin(annotation) is Annotated:
+        return _allowed(options[0])
+    if options and get_origin(annotation) is not tuple:
+        return " | ".join(_allowed(option) for option in options if option is not type(None))
+    return "list of names" if options else str(getattr(annotation, "__name__", annotation))
+
+
+def _allowed_keys(path: list[str]) -> list[str]:
+    owner = _SECTIONS.get(path[0]) if path else Config
+    return list(owner.model_fields) if owner else []

@@ -1,0 +1,209 @@
+"""A configuration in, a run directory out: starts a federation, watches over it, and writes down what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fedrf.checkpoints import ClientFiles, CoordinatorFiles
+from fedrf.config import Config, load_config
+from fedrf.data.domains import resolve_domains
+from fedrf.display import Display
+from fedrf.failure import RunFailedError
+from fedrf.local import Ended, LocalFederation
+from fedrf.results import RunFolder, RunResult, summarise
+from fedrf.tracking import Tracker
+
+if TYPE_CHECKING:
+    from fedrf.runtime import RaySession
+
+POLL_SECONDS = 0.25
+STOP_SECONDS = 60.0
+
+
+class Federation(Protocol):
+    """What the driver needs of `LocalFederation` and `RayFederation`."""
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call the coordinator."""
+
+    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
+        """Begin a client's run."""
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Return clients whose run ended."""
+
+    def close(self, failed: bool = False) -> None:
+        """End everything."""
+
+
+class FederationLostError(RuntimeError):
+    """The coordinator is gone, or in sync mode a client: all go back to the last checkpoint."""
+
+
+def run(
+    recipe: str | Path | None = None,
+    overrides: Mapping[str, Any] | Iterable[str] = (),
+    *,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    local: bool = False,
+    address: str | None = None,
+    resume: str | Path | None = None,
+    session: RaySession | None = None,
+) -> RunResult:
+    """Train a federation and return what came of it; the same as `fedrf run`.
+
+    Parameters
+    ----------
+    recipe
+        The name of a recipe or a YAML file; None for the defaults.
+    overrides
+        ``{"train.rounds": 20}`` or ``["train.rounds=20"]``, over the recipe.
+    out
+        The run directory; default a new one below ``runs/``.
+    local
+        Threads in this process instead of Ray actors.
+    address
+        A Ray cluster; default $RAY_ADDRESS, else a Ray of its own on this machine.
+    resume
+        A run directory to continue from its last checkpoint, with the configuration that it holds.
+    session
+        A `fedrf.runtime.RaySession` whose actors are used, and kept for the next run.
+    """
+    if resume is not None:
+        folder, config = RunFolder.open(Path(resume))
+        done = folder.read_summary()
+        if done is not None and done["status"] == "finished":
+            return RunResult(folder.path, config, done)
+    else:
+        config = load_config(recipe, overrides)
+        config = config if seed is None else load_config(None, _with_seed(config, seed))
+        resolve_domains(config.data)
+        folder = RunFolder.create(config, Path(out) if out is not None else None)
+    experiment = Experiment(config, folder, resume is not None)
+    if local:
+        return experiment.run(lambda *arguments: LocalFederation(*arguments))
+    from fedrf.runtime import RayFederation, RaySession
+
+    with RaySession(address) if session is None else _Borrowed(session) as used:
+        return experiment.run(lambda *arguments: RayFederation(used, *arguments))
+
+
+def _with_seed(config: Config, seed: int) -> dict[str, Any]:
+    return {**config.model_dump(mode="json"), "seed": seed}
+
+
+class _Borrowed:
+    """A session that somebody else will close."""
+
+    def __init__(self, session: RaySession) -> None:
+        self._session = session
+
+    def __enter__(self) -> RaySession:
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Experiment:
+    """One run: its federation, begun again from the last checkpoint where that is needed."""
+
+    def __init__(self, config: Config, folder: RunFolder, resume: bool) -> None:
+        self.config, self.folder, self.resume = config, folder, resume
+        self.sources, self.target = resolve_domains(config.data)
+        self.clients = (*self.sources, self.target)
+        self.files = CoordinatorFiles(folder.path)
+        self.attempts = dict.fromkeys(self.clients, 0)
+        self.progress: dict[str, Any] = {}
+        self.failures: list[str] = []
+        self.cursor = 0
+
+    def run(self, make: Callable[..., Federation]) -> RunResult:
+        """Run to the end; after a failure or Ctrl-C, the summary so far is written all the same."""
+        tracker = Tracker(self.config, self.folder.path, self.resume)
+        status = "failed"
+        try:
+            with Display(self.config, self.target) as display:
+                status = self._until_done(make, tracker, display)
+        finally:
+            rows = self.folder.rows()
+            summary = summarise(self.config, self.sources, status, self.progress, rows, self.failures)
+            self.folder.write_summary(summary)
+            tracker.close(summary)
+        return RunResult(self.folder.path, self.config, summary)
+
+    def _until_done(self, make: Callable[..., Federation], tracker: Tracker, display: Display) -> str:
+        for restarts in range(self.config.resources.max_restarts + 1):
+            resume = (self.resume or restarts > 0) and self.files.newest > 0
+            federation = make(self.config, self.sources, self.target, self.folder.path, resume)
+            failed = True
+            try:
+                status = self._watch(federation, resume, tracker, display)
+                failed = False
+                return status
+            except FederationLostError as error:
+                self.failures.append(str(error))
+            finally:
+                federation.close(failed)
+        raise RunFailedError(f"gave up after {restarts} restarts: {self.failures[-1]}; see {self.folder.path}")
+
+    def _watch(self, federation: Federation, resume: bool, tracker: Tracker, display: Display) -> str:
+        """Start all clients and stay with them until the last has ended."""
+        checkpoints = self.files.client_files() if resume else {}
+        self.cursor = federation_rows(self.files) if resume else 0
+        self.folder.keep_rows(self.cursor)
+        for name in self.clients:
+            self.attempts[name] += 1
+            federation.start(name, self.attempts[name], checkpoints.get(name))
+        left, stopping = set(self.clients), False
+        while left:
+            try:
+                for ended in federation.wait(POLL_SECONDS):
+                    left.discard(ended.client)
+                    if ended.error is not None and self._again(federation, ended):
+                        left.add(ended.client)
+                self._poll(federation, tracker, display)
+            except KeyboardInterrupt:
+                if stopping:
+                    raise
+                stopping = True
+                self._call(federation, "stop")
+        self._poll(federation, tracker, display)
+        return "interrupted" if stopping else "finished"
+
+    def _again(self, federation: Federation, ended: Ended) -> bool:
+        """Start a client again that was lost, without stopping the others; raise where that cannot be."""
+        name = ended.client
+        reason = str(ended.error).strip().splitlines()[0] if str(ended.error).strip() else repr(ended.error)
+        if not ended.lost:
+            raise RunFailedError(f"{name} failed: {type(ended.error).__name__}: {reason}") from ended.error
+        if self.config.federation.mode == "sync":
+            raise FederationLostError(f"{name} was lost: {reason}")
+        if self.attempts[name] > self.config.resources.max_restarts:
+            raise RunFailedError(f"{name} was lost {self.attempts[name]} times: {reason}")
+        self._call(federation, "leave", name, "its process is gone")
+        self.attempts[name] += 1
+        federation.start(name, self.attempts[name], ClientFiles(self.folder.path, name).newest())
+        return True
+
+    def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> None:
+        self.progress = self._call(federation, "poll", self.cursor)
+        rows = self.progress["rows"]
+        self.folder.append_rows(rows)
+        self.cursor += len(rows)
+        tracker.log(rows)
+        display.update(self.progress)
+
+    def _call(self, federation: Federation, name: str, *arguments: Any) -> Any:
+        try:
+            return federation.call(name, *arguments)
+        except ConnectionError as error:
+            raise FederationLostError(str(error)) from error
+
+
+def federation_rows(files: CoordinatorFiles) -> int:
+    """Return how many figures were written when the newest checkpoint was made."""
+    return int(files.load().ledger.first_row)

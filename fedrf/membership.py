@@ -1,0 +1,76 @@
+"""Whose messages pass in round t: S_t of algorithm 5 and the settings of the paper's tables, from the shared seed.
+
+Everybody computes the same sets from (seed, t), so membership costs no communication. `federation.messages` has three
+words, for Σℓ, W and C:
+
+============== ==========================================================================
+word           clients whose message of this kind passes
+============== ==========================================================================
+`participants` S_t: all sources, or a random subset (`federation.participants`)
+`same`         the same as for the kind before it (for Σℓ: S_t)
+`subset`       a random subset of those of the kind before it (for Σℓ: of S_t)
+`all`          all sources
+`ordered`      one source, each in turn
+`random`       one source at random
+`none`         nobody
+============== ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+WORDS = ("participants", "same", "subset", "all", "ordered", "random", "none")
+
+
+class Membership(NamedTuple):
+    """The sources whose Σℓ, W and C pass in one round."""
+
+    mean_embedding: frozenset[str]
+    aligner: frozenset[str]
+    classifier: frozenset[str]
+
+
+def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset[str]:
+    """Draw a size uniformly from {0 … len(items)}, then so many items without replacement."""
+    size = rng.randint(len(items) + 1)
+    return frozenset(items[index] for index in rng.permutation(len(items))[:size])
+
+
+def membership(sources: Sequence[str], participants: str, messages: str, seed: int, round_number: int) -> Membership:
+    """Return the sets of round t (counted from 1) for `messages` such as ``same/subset/subset``."""
+    rng = np.random.RandomState([seed, round_number, 0x5EED])
+    chosen = frozenset(sources) if participants == "all" else random_subset(sources, rng)
+    before, sets = chosen, []
+    for word in messages.split("/"):
+        before = _choose(word, sources, chosen, before, rng, round_number)
+        sets.append(before)
+    return Membership(*sets)
+
+
+def _choose(
+    word: str,
+    sources: Sequence[str],
+    participants: frozenset[str],
+    before: frozenset[str],
+    rng: np.random.RandomState,
+    round_number: int,
+) -> frozenset[str]:
+    match word:
+        case "participants":
+            return participants
+        case "same":
+            return before
+        case "subset":
+            return random_subset([source for source in sources if source in before], rng)
+        case "all":
+            return frozenset(sources)
+        case "ordered":
+            return frozenset([sources[(round_number - 1) % len(sources)]])
+        case "random":
+            return frozenset([sources[rng.randint(len(sources))]])
+        case _:
+            return frozenset()

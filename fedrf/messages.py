@@ -1,0 +1,199 @@
+"""What crosses between clients and coordinator, byte for byte.
+
+A message is a sender, a round, an attempt (how often the sender has been started) and numbers: float32 arrays or plain
+floats, never code, never samples. `Contract.check` is what the coordinator holds against every message that arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+NORM_SLACK = 1e-4  # of single precision, over thousands of squares
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """Numbers from one client, of one round."""
+
+    kind: ClassVar[str]
+    sender: str
+    round: int
+    attempt: int
+    values: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes; what Ray adds to carry them is not counted."""
+        return int(self.values.nbytes)
+
+
+class MeanEmbedding(Message):
+    """Σℓ: the mean of a client's random features, 2N numbers. The only kind that is passed on as it is."""
+
+    kind = "mean_embedding"
+
+
+class Aligner(Message):
+    """W_RF: 2N × m numbers."""
+
+    kind = "aligner"
+
+
+class Classifier(Message):
+    """C: all its parameters, one after the other."""
+
+    kind = "classifier"
+
+
+class Extractor(Message):
+    """The learnable part of G: all its parameters, one after the other."""
+
+    kind = "extractor"
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics(Message):
+    """For the warm start in one message: n, and below Σ1 the matrix ΣΣᵀ ((1 + 2N) × 2N)."""
+
+    kind = "statistics"
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes."""
+        return super().nbytes + 8
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Message):
+    """For the warm start by subspace iteration: ΣΣᵀQ, of the shape of the basis Q; with n and Σ1 beforehand."""
+
+    kind = "product"
+    count: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes."""
+        return super().nbytes + 8
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a client tells once, before round 1: a kernel width that suits its data and, for weighted rules only, n."""
+
+    kind: ClassVar[str] = "greeting"
+    sender: str
+    round: int
+    attempt: int
+    width: float
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes."""
+        return 16
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Named figures for the display and the records: losses, scores, seconds."""
+
+    kind: ClassVar[str] = "metrics"
+    sender: str
+    round: int
+    attempt: int
+    values: Mapping[str, float]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes."""
+        return 8 * len(self.values)
+
+
+AnyMessage = Message | Greeting | Metrics
+KINDS: dict[str, type[AnyMessage]] = {
+    one.kind: one for one in (MeanEmbedding, Aligner, Classifier, Extractor, Statistics, Product, Greeting, Metrics)
+}
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One call of a client: what it sends in one phase of one round."""
+
+    sender: str
+    round: int
+    attempt: int
+    phase: str
+    messages: tuple[AnyMessage, ...] = ()
+    model_version: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What comes back: peers' Σℓ, aggregates for the parts to load, and what to do next."""
+
+    embeddings: tuple[Message, ...] = ()
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    ballots: tuple[Mapping[str, Array], ...] = ()
+    model_version: int = 0
+    generation: int = 0
+    round: int = 0
+    stop: bool = False
+    refused: tuple[str, ...] = ()
+
+
+class BadMessageError(ValueError):
+    """A message that must not be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Who may send, and what shape each kind has."""
+
+    clients: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def check(self, message: object, sender: str, round_number: int) -> None:
+        """Raise `BadMessageError` unless `message` is a known kind, from `sender`, for this round, and sound."""
+        kind = getattr(type(message), "kind", None)
+        if KINDS.get(str(kind)) is not type(message):
+            raise BadMessageError(f"{type(message).__name__} is no message; allowed: {', '.join(KINDS)}")
+        known: AnyMessage = message
+        if known.sender not in self.clients:
+            raise BadMessageError(f"unknown sender {known.sender!r}; known: {', '.join(self.clients)}")
+        if known.sender != sender:
+            raise BadMessageError(f"{kind} of {known.sender} in the envelope of {sender}")
+        if known.round != round_number:
+            raise BadMessageError(f"{kind} of {sender} is of round {known.round}; expected {round_number}")
+        numbers = known.values.values() if isinstance(known, Metrics) else _plain_numbers(known)
+        if not all(type(number) in (int, float) for number in numbers):
+            raise BadMessageError(f"{kind} of {sender} holds something that is no number")
+        if isinstance(known, Greeting) and not (known.width > 0 and isfinite(known.width)):
+            raise BadMessageError(f"greeting of {sender}: width must be positive and finite; got {known.width}")
+        if isinstance(known, Message):
+            self._check_values(known)
+
+    def _check_values(self, message: Message) -> None:
+        where, values = f"{message.kind} of {message.sender}", message.values
+        if not isinstance(values, np.ndarray) or values.dtype != np.float32:
+            raise BadMessageError(f"{where} must be a float32 array; got {getattr(values, 'dtype', type(values))}")
+        expected = self.shapes.get(message.kind)
+        if expected is not None and values.shape != expected:
+            raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
+        # The sum of squares is finite if every number is, and a tenth of the price of looking at each.
+        length = float(np.linalg.norm(values.ravel()))
+        if not isfinite(length) and not np.isfinite(values).all():
+            raise BadMessageError(f"{where} has numbers that are not finite")
+        if isinstance(message, MeanEmbedding) and length > 1 + NORM_SLACK:
+            raise BadMessageError(f"{where} has length {length:.4g}; a mean of unit vectors has at most 1")
+
+
+def _plain_numbers(message: AnyMessage) -> list[Any]:
+    return [getattr(message, name) for name in ("round", "attempt", "count", "width") if hasattr(message, name)]

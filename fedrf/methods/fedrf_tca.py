@@ -1,0 +1,51 @@
+"""FedRF-TCA, algorithms 2-5 of the paper; with the preset `fedrf-plus`, the same protocol and what makes it work.
+
+Sources minimise L_C + λ · L_MMD while the target's message reaches them (i ∈ S_t), L_C alone otherwise. The target
+minimises L_MMD over the sources whose messages arrived. With `align.step=proximal` the target's part of that is not a
+gradient step but the closed form of `fedrf.alignment.proximal_step`, taken where W is aggregated; the target then
+trains nothing in the rounds unless `adapt.when=joint`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedrf.adaptation import information
+from fedrf.config import Config
+from fedrf.methods.base import Inbox, Losses, Method, classification_loss, mean_mmd
+from fedrf.model import Batch, DomainModel
+
+
+def source_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+    """Hybrid loss L_C + λ · L_MMD (eq. L_S)."""
+    losses = classification_loss(model, batch, features, inbox, config)
+    if inbox.peers:
+        mmd = mean_mmd(model, inbox)
+        losses |= {"loss": losses["loss"] + config.align.weight * mmd, "mmd": mmd.detach()}
+    return losses
+
+
+def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+    """L_MMD with a gradient step, minus the information of the predictions with joint adaptation."""
+    mmd = mean_mmd(model, inbox)
+    losses: Losses = {"mmd": mmd.detach()}
+    terms = [mmd] if config.align.step == "gradient" and inbox.peers else []
+    if config.adapt.when == "joint":
+        terms.append(-information(model.logits(features).softmax(1)))
+    if terms:
+        losses["loss"] = sum(terms[1:], terms[0])
+    return losses
+
+
+LITERAL = Method(
+    "fedrf-tca",
+    source_loss,
+    target_loss,
+    sent="Σℓ (8N bytes) each way between target and each source; W (8Nm) and, every T_C rounds, C, up and down",
+)
+PLUS = Method(
+    "fedrf-plus",
+    source_loss,
+    target_loss,
+    sent="as fedrf-tca, but the target sends no W, and nothing is sent while the target adapts",
+)

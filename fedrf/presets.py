@@ -1,0 +1,32 @@
+"""What each method sets differently from the defaults of `fedrf.config`.
+
+Apart from `fedrf.methods`, which has the losses and imports torch: the command line and the driver read these alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "fedrf-plus": {},
+    "fedrf-tca": {
+        "align.message": "batch",
+        "align.step": "gradient",
+        "model.sharing": "local",
+        "model.classifier": "mlp",
+        "adapt.when": "never",
+        "train.label_smoothing": 0.0,
+    },
+    "fedavg": {
+        "model.sharing": "averaged",
+        "model.extractor_interval": 1,
+        "federation.messages": "none/participants/same",
+        "federation.aggregation": "weighted",
+        "adapt.when": "never",
+    },
+    "source-only": {
+        "federation.messages": "none/none/none",
+        "federation.prediction": "vote",
+        "adapt.when": "never",
+    },
+}

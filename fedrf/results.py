@@ -1,0 +1,145 @@
+"""A run directory: configuration, figures, checkpoints, summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedrf.checkpoints import write_atomically
+from fedrf.config import Config, load_config
+
+SHOWN_KINDS = ("mean_embedding", "aligner", "classifier", "extractor")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run came to; `summary` is what summary.json holds."""
+
+    folder: Path
+    config: Config
+    summary: dict[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return bool(self.summary["status"] == "finished")
+
+    @property
+    def target_accuracy(self) -> float | None:
+        """Accuracy on the target after the last round and step."""
+        final: float | None = self.summary["target_accuracy"]["final"]
+        return final
+
+
+class RunFolder:
+    """Writes and reads one run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.metrics = self.path / "metrics.jsonl"
+
+    @classmethod
+    def create(cls, config: Config, out: Path | None) -> RunFolder:
+        """Make a new directory; one that already holds a run is never touched."""
+        if out is None:
+            stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
+            out = Path("runs") / f"{config.data.name}-{config.data.target}-{config.method}-{stamp}"
+        if (out / "config.yaml").exists():
+            raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ValueError(f"--out: {out} is a file") from None
+        folder = cls(out)
+        config.save(folder.path / "config.yaml")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Config]:
+        """Return a directory that holds a run, and the run's configuration."""
+        if not (path / "config.yaml").is_file():
+            raise ValueError(f"--resume: {path} is no run directory: it has no config.yaml")
+        return cls(path), load_config(path / "config.yaml")
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """Return the summary, if there is one."""
+        path = self.path / "summary.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write summary.json."""
+        text = json.dumps(summary, indent=1) + "\n"
+        write_atomically(self.path / "summary.json", lambda path: path.write_text(text))
+
+    def keep_rows(self, count: int) -> None:
+        """Drop figures after the first `count`: what a resumed run will write again."""
+        lines = self.metrics.read_text().splitlines(keepends=True)[:count] if self.metrics.exists() else []
+        write_atomically(self.metrics, lambda path: path.write_text("".join(lines)))
+
+    def append_rows(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add figures, a line each."""
+        with self.metrics.open("a") as file:
+            file.writelines(json.dumps(_tidy(row)) + "\n" for row in rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all figures."""
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []
+
+
+def _tidy(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: int(value) if key in ("round", "step", "final") else value for key, value in row.items()}
+
+
+def summarise(
+    config: Config,
+    sources: tuple[str, ...],
+    status: str,
+    progress: dict[str, Any],
+    rows: list[dict[str, Any]],
+    failures: list[str],
+) -> dict[str, Any]:
+    """Put summary.json together.
+
+    `final` is the last evaluation, after everything; `selected` is the evaluation with the most informative
+    predictions, chosen without labels; `oracle` is the best one, chosen with them.
+    """
+    target = config.data.target
+    scored = [row for row in rows if "accuracy" in row]
+    mine = [row for row in scored if row["client"] == target]
+    final = [row["accuracy"] for row in mine if row.get("final")]
+    traffic: dict[tuple[str, str], int] = progress.get("traffic", {})
+    by_kind = dict.fromkeys(SHOWN_KINDS, 0)
+    for (_, kind), number in traffic.items():
+        by_kind[kind] = by_kind.get(kind, 0) + number
+    total, seconds = sum(by_kind.values()), progress.get("seconds", 0.0)
+    rounds = max((row["round"] for row in rows if "step" not in row), default=0)
+    return {
+        "method": config.method,
+        "dataset": config.data.name,
+        "sources": list(sources),
+        "target": target,
+        "seed": config.seed,
+        "status": status,
+        "rounds": rounds,
+        "target_accuracy": {
+            "final": final[-1] if final else None,
+            "selected": max(mine, key=lambda row: row["information"])["accuracy"] if mine else None,
+            "oracle": max((row["accuracy"] for row in mine), default=None),
+        },
+        "source_accuracy": {row["client"]: row["accuracy"] for row in scored if row["client"] != target},
+        "communication": {
+            "bytes_total": total,
+            "bytes_per_round": total / rounds if rounds else 0.0,
+            "bytes_by_kind": by_kind,
+            "bytes_up": sum(number for (way, _), number in traffic.items() if way == "up"),
+            "refused": progress.get("refused", {}),
+            "staleness": {str(age): number for age, number in sorted(progress.get("staleness", {}).items())},
+        },
+        "seconds": {"total": seconds, "per_round": seconds / rounds if rounds else 0.0},
+        "config_hash": config.digest,
+        "failures": [*failures, *progress.get("failures", [])],
+    }

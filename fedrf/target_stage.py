@@ -1,0 +1,88 @@
+"""What the target does by itself: evaluation, and the stage after the last round (no communication).
+
+W and C stay as the federation left them; the target's own part of the extractor learns to make predictions informative:
+confident on each sample, diverse over all, and optionally true to pseudo-labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from fedrf.adaptation import entropy, information, pseudo_labels
+from fedrf.config import Config
+from fedrf.model import Batch, DomainModel
+
+ROWS = 2048
+Figures = dict[str, float]
+
+
+class TargetStage:
+    """Adaptation at home, one step at a time."""
+
+    def __init__(self, config: Config) -> None:
+        self.settings, self.every = config.adapt, config.track.evaluate_every
+        self.guesses: Tensor | None = None
+
+    def optimizer(self, model: DomainModel) -> torch.optim.Optimizer:
+        """Return an optimiser for the only thing that is trained here."""
+        return torch.optim.Adam(model.parts()["extractor"], lr=self.settings.lr)
+
+    def step(
+        self, model: DomainModel, batch: Batch, trunk: Tensor, score: Callable[[Tensor], float], number: int
+    ) -> Figures:
+        """Take one step; return figures where it is time for some."""
+        model.extractor.adapter.requires_grad_(True)
+        if self.settings.pseudo_labels and (number - 1) % self.settings.renew == 0:
+            self.guesses = guess(model, trunk)
+        aligned = model.align(model.features(batch.inputs))
+        logits = model.classifier(model.scale * aligned)
+        loss = -information(logits.softmax(1))
+        if self.settings.pseudo_labels and self.guesses is not None:
+            loss = loss + self.settings.pseudo_labels * cross_entropy(logits, self.guesses[batch.rows])
+        model.step(loss, which=1)
+        if number % self.every:
+            return {}
+        return {"step": float(number), "loss": float(loss.detach()), **evaluate(model, trunk, score)}
+
+
+@torch.no_grad()
+def guess(model: DomainModel, trunk: Tensor) -> Tensor:
+    """Return pseudo-labels of all samples."""
+    aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
+    return pseudo_labels(aligned, model.classifier(model.scale * aligned).softmax(1))
+
+
+@torch.no_grad()
+def evaluate(
+    model: DomainModel,
+    trunk: Tensor,
+    score: Callable[[Tensor], float],
+    ballots: Sequence[dict[str, Tensor]] = (),
+) -> Figures:
+    """Return accuracy, and the scores that need no labels; with ballots, predictions are those of a hard vote."""
+    probabilities = predict(model, trunk)
+    if ballots:
+        own = {kind: model.get_part(kind) for kind in ballots[0]}
+        votes = torch.zeros_like(probabilities)
+        for ballot in ballots:
+            for kind, values in ballot.items():
+                model.set_part(kind, values)
+            votes += one_hot(predict(model, trunk).argmax(1), votes.shape[1])
+        for kind, values in own.items():
+            model.set_part(kind, values)
+        probabilities = votes / len(ballots)
+    return {
+        "accuracy": score(probabilities.argmax(1)),
+        "information": float(information(probabilities)),
+        "entropy": float(entropy(probabilities).mean()),
+    }
+
+
+@torch.no_grad()
+def predict(model: DomainModel, trunk: Tensor) -> Tensor:
+    """Return class probabilities of all samples."""
+    return torch.cat([model(rows.to(model.device)).softmax(1) for rows in trunk.split(ROWS)])

@@ -1,0 +1,59 @@
+"""The coordinator's side of the warm start: from what clients send, at once or in small steps, to W_RF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+
+from fedrf.aggregation import Array
+from fedrf.config import Config
+from fedrf.messages import Product, Statistics
+from fedrf.tca import DomainStatistics
+from fedrf.warm_start import SubspaceIteration, from_statistics
+
+TOLERANCE, MAX_STEPS = 3e-4, 50
+
+
+class Warmth(NamedTuple):
+    """W when `done`, otherwise the basis to multiply with next."""
+
+    values: Array
+    done: bool
+
+
+class WarmStart:
+    """Solves closed-form RF-TCA for all clients together."""
+
+    def __init__(self, config: Config, target: str) -> None:
+        self.gamma, self.dim, self.seed, self.target = config.align.gamma, config.model.dim, config.seed, target
+        self.iteration: SubspaceIteration | None = None
+
+    def solve(self, messages: Mapping[str, Statistics]) -> Warmth:
+        """Return W from the statistics of all clients."""
+        statistics = {name: self._statistics(message) for name, message in messages.items()}
+        target = statistics.pop(self.target)
+        aligner = from_statistics(list(statistics.values()), target, self.gamma, self.dim, torch.float32)
+        return Warmth(aligner.float().numpy(), True)
+
+    def begin(self, sums: Mapping[str, Product]) -> Warmth:
+        """Return the first basis, from sizes and sums."""
+        means = {name: (one.count, torch.tensor(one.values) / one.count) for name, one in sums.items()}
+        target = means.pop(self.target)
+        self.iteration = SubspaceIteration(list(means.values()), target, self.dim, self.seed, torch.float32)
+        return Warmth(self.iteration.basis.numpy(), False)
+
+    def advance(self, products: Mapping[str, Product], step: int) -> Warmth:
+        """Return the next basis, or W when it has settled."""
+        iteration = self.iteration
+        assert iteration is not None
+        iteration.update(torch.stack([torch.tensor(one.values) for one in products.values()]).sum(0))
+        if iteration.residual(self.gamma) > TOLERANCE and step < MAX_STEPS and iteration.basis.shape[1]:
+            return Warmth(iteration.basis.numpy(), False)
+        return Warmth(iteration.solution(self.gamma).aligner.float().numpy(), True)
+
+    @staticmethod
+    def _statistics(message: Statistics) -> DomainStatistics:
+        values = torch.tensor(message.values)
+        return DomainStatistics(message.count, values[0].double(), values[1:])

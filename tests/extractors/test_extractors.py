@@ -1,0 +1,161 @@
+import math
+
+import pytest
+import torch
+
+from fedrf.data import digits
+from fedrf.extractors import EXTRACTORS, Extractor, make_extractor
+from fedrf.extractors.gradients import OrientedGradients
+from fedrf.extractors.layers import ResidualBlock
+
+SHAPES = {"gradients": (1, 16, 16), "cnn": (1, 16, 16), "identity": (24,)}
+
+
+def samples(name, count=5):
+    return torch.rand(count, *SHAPES[name], generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.from_numpy(digits.load("handwritten", samples=20)[0])
+
+
+@pytest.mark.parametrize("name", EXTRACTORS)
+def test_trunk_is_fixed_adapter_is_learned(name):
+    extractor = make_extractor(name, SHAPES[name])
+    assert isinstance(extractor, Extractor)
+    assert not list(extractor.trunk.parameters())
+    extractor(samples(name)).square().sum().backward()
+    learned = list(extractor.adapter.parameters())
+    assert learned
+    assert all(weight.requires_grad and weight.grad is not None for weight in learned)
+
+
+@pytest.mark.parametrize("name", EXTRACTORS)
+def test_out_features_is_the_width_of_the_output(name):
+    extractor = make_extractor(name, SHAPES[name])
+    assert extractor(samples(name)).shape == (5, extractor.out_features)
+
+
+@pytest.mark.parametrize("name", EXTRACTORS)
+def test_each_sample_is_mapped_on_its_own(name):
+    extractor, x = make_extractor(name, SHAPES[name]), samples(name)
+    torch.testing.assert_close(extractor(x)[2:3], extractor(x[2:3]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", EXTRACTORS)
+def test_weights_depend_on_the_global_seed_only(name):
+    def weights(seed):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            state = make_extractor(name, SHAPES[name]).state_dict()
+        return torch.cat([value.flatten() for value in state.values()])
+
+    assert torch.equal(weights(3), weights(3))
+    assert not torch.equal(weights(3), weights(4))
+
+
+@pytest.mark.parametrize("name", ["gradients", "identity"])
+def test_adapter_starts_as_the_identity_and_can_leave_it(name):
+    extractor, x = make_extractor(name, SHAPES[name]), samples(name)
+    features = extractor.trunk(x)
+    assert torch.equal(extractor(x), features)
+    optimizer = torch.optim.SGD(extractor.adapter.parameters(), 0.1)
+    extractor(x).sum().backward()
+    optimizer.step()
+    assert not torch.equal(extractor(x), features)
+
+
+def test_residual_block_by_hand():
+    block = ResidualBlock(2, hidden=3)
+    with torch.no_grad():
+        block.inner.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]))
+        block.inner.bias.zero_()
+        block.outer.weight.copy_(torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 3.0]]))
+    x = torch.tensor([[1.0, 1.0], [-2.0, 1.0]])
+    torch.testing.assert_close(block(x), torch.tensor([[3.0, 1.0], [-2.0, 4.0]]))
+
+
+def test_histograms_ignore_brightness_contrast_and_polarity(images):
+    trunk = OrientedGradients()
+    plain = trunk(images)
+    for changed in (images + 0.3, 0.01 * images, 1 - images):
+        torch.testing.assert_close(trunk(changed), plain, rtol=1e-3, atol=1e-3)
+
+
+def test_histograms_see_where_strokes_are(images):
+    trunk = OrientedGradients()
+    plain = trunk(images)
+    for changed in (images.flip(3), images.transpose(2, 3), images.roll(4, dims=3)):
+        assert (trunk(changed) - plain).norm() > 0.2 * plain.norm()
+
+
+def test_a_flat_image_has_no_gradients():
+    assert torch.equal(
+        OrientedGradients()(torch.full((2, 3, 16, 16), 0.7)), torch.zeros(2, OrientedGradients().out_features)
+    )
+
+
+@pytest.mark.parametrize(
+    ("angle", "shares"), [(0, {0: 1.0}), (45, {2: 1.0}), (90, {4: 1.0}), (101.25, {4: 0.5, 5: 0.5})]
+)
+def test_a_ramp_votes_for_its_own_direction(angle, shares):
+    down, right = torch.meshgrid(torch.arange(16.0), torch.arange(16.0), indexing="ij")
+    ramp = math.cos(math.radians(angle)) * right + math.sin(math.radians(angle)) * down
+    # The inner of 4 × 4 cells: the border has gradients of its own.
+    cell = OrientedGradients(grids=(4,), bins=8)(ramp[None, None]).reshape(8, 4, 4)[:, 1, 1]
+    expected = torch.tensor([shares.get(index, 0.0) for index in range(8)])
+    torch.testing.assert_close(cell / cell.sum(), expected, rtol=0, atol=1e-4)
+
+
+def test_shifting_by_a_whole_cell_shifts_the_histograms():
+    trunk = OrientedGradients(grids=(4,), bins=8)
+    image = torch.zeros(1, 1, 16, 16)
+    image[..., 5:8, 5:7] = 1
+    first, second = (trunk(x).reshape(8, 4, 4) for x in (image, image.roll(4, dims=3)))
+    torch.testing.assert_close(first[:, 1, 1], second[:, 1, 2])
+    assert first[:, 1, 1].norm() > 0.5
+    assert second[:, 1, 1].norm() < 1e-6
+
+
+def test_the_colour_that_changes_most_speaks():
+    strong, weak = torch.rand(2, 4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    trunk = OrientedGradients()
+    together = trunk(torch.cat([0.001 * weak, strong, 0.001 * weak], dim=1))
+    torch.testing.assert_close(together, trunk(strong), rtol=0, atol=0.01)
+    assert (trunk(weak) - together).abs().max() > 0.5
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 28, 28), (3, 9, 17)])
+@pytest.mark.parametrize("name", ["gradients", "cnn"])
+def test_images_of_other_sizes_and_colours(name, shape):
+    extractor = make_extractor(name, shape)
+    width = make_extractor(name, (1, 16, 16)).out_features
+    assert extractor(torch.rand(2, *shape)).shape == (2, width)
+
+
+def test_cnn_has_128_features():
+    assert make_extractor("cnn", (1, 16, 16)).out_features == 128
+
+
+def test_an_unknown_name_lists_those_that_exist():
+    with pytest.raises(ValueError, match="gradients, cnn, identity; got 'resnet'"):
+        make_extractor("resnet", (3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("gradients", (16,)),
+        ("gradients", (1, 4, 16)),
+        ("cnn", (16, 16)),
+        ("cnn", (1, 2, 2)),
+        ("identity", (1, 16, 16)),
+        ("identity", (0,)),
+    ],
+)
+def test_samples_of_the_wrong_shape(name, shape):
+    with pytest.raises(ValueError, match=f"extractor '{name}' needs .*; got samples of shape") as caught:
+        make_extractor(name, shape)
+    assert str(shape) in str(caught.value)
+    assert "\n" not in str(caught.value)
