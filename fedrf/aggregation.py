@@ -64,9 +64,9 @@ def geometric_median(clients: Sequence[Array], weights: Weights) -> Array:
     rows = flat - origin
     point = np.zeros_like(origin)
     scale = np.median(np.linalg.norm(rows, axis=1))
-    for _ in range(100):
+    for _ in range(100 if scale else 0):  # without a scale, half of the clients agree
         distances = np.linalg.norm(rows - point, axis=1)
-        pulls = weights / np.maximum(distances, 1e-9 * scale + np.finfo(np.float64).tiny)
+        pulls = weights / np.maximum(distances, 1e-9 * scale)
         moved = (pulls / pulls.sum()) @ rows
         step = np.linalg.norm(moved - point)
         point = moved

@@ -6,6 +6,7 @@ A plain class; `fedrf.runtime` makes an actor of it. Whatever leaves it goes thr
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -195,6 +196,7 @@ class Client:
             self._commit()
             self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
             return
+        time.sleep(self.config.federation.delays.get(self.place.name, 0))
         due = schedule.parts_after(number - 1)
         if schedule.moves_extractor(number - 1):
             self._exchange(model, number, "commit", self._parts(model, due, number))

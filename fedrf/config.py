@@ -71,7 +71,7 @@ class TrainConfig(Section):
 
     rounds: Count = 150
     batch_size: Annotated[int, Field(ge=2)] = 64
-    lr: Positive = 1e-3
+    lr: Positive = 3e-3
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
 
@@ -102,6 +102,7 @@ class FederationConfig(Section):
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="α of fedasync")
     buffer: Count = Field(3, description="updates in a full buffer of fedbuff")
     deadline: Positive = Field(120.0, description="sync: seconds before a silent client is left out of a round")
+    delays: dict[str, NotNegative] = Field({}, description="seconds that a client is held up each round, to try it out")
     checkpoint_seconds: NotNegative = Field(5.0, description="least time between checkpoints; 0: every round")
 
     @field_validator("messages")

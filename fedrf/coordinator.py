@@ -208,8 +208,11 @@ class Coordinator:
         """Where the others are, for a client that comes late or back."""
         parts = dict(self.state.current)
         self._count_down(parts.items())
-        lead = max((self.state.rounds.get(name, 0) for name in self.sources), default=0)
-        return Reply(parts=parts, round=max(0, lead - 1), model_version=self.state.version)
+        number, phase = self.state.last_closed
+        done = number if phase >= PHASES.index("round") else number - 1
+        if self.config.federation.mode == "async":
+            done = max(self.state.rounds.get(name, 0) for name in self.sources) - 1
+        return Reply(parts=parts, round=max(0, done), model_version=self.state.version)
 
     # Rounds
 

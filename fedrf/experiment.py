@@ -38,8 +38,8 @@ class Federation(Protocol):
         """End everything."""
 
 
-class FederationLostError(RuntimeError):
-    """The coordinator is gone, or in sync mode a client: all go back to the last checkpoint."""
+class ClientLostError(RuntimeError):
+    """In sync mode nobody goes on without a client: all go back to the last checkpoint."""
 
 
 def run(
@@ -144,7 +144,7 @@ class Experiment:
                 status = self._watch(federation, resume, tracker, display)
                 failed = False
                 return status
-            except FederationLostError as error:
+            except (ClientLostError, ConnectionError) as error:
                 self.failures.append(str(error))
             finally:
                 federation.close(failed)
@@ -170,7 +170,7 @@ class Experiment:
                 if stopping:
                     raise
                 stopping = True
-                self._call(federation, "stop")
+                federation.call("stop")
         self._poll(federation, tracker, display)
         return "interrupted" if stopping else "finished"
 
@@ -181,27 +181,21 @@ class Experiment:
         if not ended.lost:
             raise RunFailedError(f"{name} failed: {type(ended.error).__name__}: {reason}") from ended.error
         if self.config.federation.mode == "sync":
-            raise FederationLostError(f"{name} was lost: {reason}")
+            raise ClientLostError(f"{name} was lost: {reason}")
         if self.attempts[name] > self.config.resources.max_restarts:
             raise RunFailedError(f"{name} was lost {self.attempts[name]} times: {reason}")
-        self._call(federation, "leave", name, "its process is gone")
+        federation.call("leave", name, "its process is gone")
         self.attempts[name] += 1
         federation.start(name, self.attempts[name], ClientFiles(self.folder.path, name).newest())
         return True
 
     def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> None:
-        self.progress = self._call(federation, "poll", self.cursor)
+        self.progress = federation.call("poll", self.cursor)
         rows = self.progress["rows"]
         self.folder.append_rows(rows)
         self.cursor += len(rows)
         tracker.log(rows)
         display.update(self.progress)
-
-    def _call(self, federation: Federation, name: str, *arguments: Any) -> Any:
-        try:
-            return federation.call(name, *arguments)
-        except ConnectionError as error:
-            raise FederationLostError(str(error)) from error
 
 
 def federation_rows(files: CoordinatorFiles) -> int:

@@ -32,7 +32,7 @@ class Ledger:
         """Return figures from number `cursor` on, and forget those before: the driver has written them."""
         self.rows = self.rows[max(0, cursor - self.first_row) :]
         self.first_row = max(cursor, self.first_row)
-        return self.rows
+        return list(self.rows)
 
     def count_bytes(self, direction: str, kind: str, number: int) -> None:
         """Count bytes that go `up` to the coordinator or `down` to a client."""

@@ -188,7 +188,8 @@ class Contract:
         if expected is not None and values.shape != expected:
             raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
         # The sum of squares is finite if every number is, and a tenth of the price of looking at each.
-        length = float(np.linalg.norm(values.ravel()))
+        with np.errstate(over="ignore"):
+            length = float(np.linalg.norm(values.ravel()))
         if not isfinite(length) and not np.isfinite(values).all():
             raise BadMessageError(f"{where} has numbers that are not finite")
         if isinstance(message, MeanEmbedding) and length > 1 + NORM_SLACK:

@@ -135,7 +135,10 @@ def summarise(
             "bytes_total": total,
             "bytes_per_round": total / rounds if rounds else 0.0,
             "bytes_by_kind": by_kind,
-            "bytes_up": sum(number for (way, _), number in traffic.items() if way == "up"),
+            "by_direction": {
+                way: {kind: number for (there, kind), number in traffic.items() if there == way}
+                for way in ("up", "down")
+            },
             "refused": progress.get("refused", {}),
             "staleness": {str(age): number for age, number in sorted(progress.get("staleness", {}).items())},
         },

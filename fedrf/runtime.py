@@ -5,7 +5,6 @@ A `RaySession` keeps client actors between runs, because starting one takes seco
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from fedrf.messages import Envelope, Reply
 from fedrf.place import Place
 
 SHARED_BYTES = 100_000  # larger arrays go through shared memory, once for all who read them
-RESTART_SECONDS = 60.0
+CLOSE_SECONDS = 10.0
 
 
 class ClusterResources(NamedTuple):
@@ -50,12 +49,23 @@ def cluster_resources(address: str) -> ClusterResources:
         ray.shutdown()
 
 
+class Shares(NamedTuple):
+    """What Ray reserves for each client."""
+
+    cpus: float
+    gpus: float
+
+
 class CoordinatorActor(Coordinator):
     """The coordinator, with large aggregates put into shared memory once instead of into every reply."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._shared: dict[str, tuple[Any, Any]] = {}
+
+    async def where(self) -> dict[str, Any]:
+        """Tell process, node and devices."""
+        return _where()
 
     async def exchange(self, envelope: Envelope) -> Reply:
         """Answer with references to what is large."""
@@ -80,10 +90,7 @@ class ClientActor:
 
     def where(self) -> dict[str, Any]:
         """Tell process, node and devices."""
-        import ray
-
-        context = ray.get_runtime_context()
-        return {"pid": os.getpid(), "node": context.get_node_id(), "gpus": ray.get_gpu_ids()}
+        return _where()
 
     def run(self, config: Mapping[str, Any], place: Any, coordinator: Any, threads: int) -> dict[str, Any]:
         """Run one client from beginning to end."""
@@ -101,6 +108,13 @@ class ClientActor:
         return run_client(Config.model_validate(config), place, link, threads)
 
 
+def _where() -> dict[str, Any]:
+    import ray
+
+    context = ray.get_runtime_context()
+    return {"pid": os.getpid(), "node": context.get_node_id(), "gpus": context.get_accelerator_ids()["GPU"]}
+
+
 class RaySession:
     """A connection to Ray, or a Ray of our own on this machine, with client actors to use again."""
 
@@ -116,7 +130,7 @@ class RaySession:
             except Exception as error:
                 reason = str(error).splitlines()[0]
                 raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason}") from error
-        self._idle: dict[tuple[float, float], list[Any]] = {}
+        self._idle: dict[Shares, list[Any]] = {}
 
     def __enter__(self) -> RaySession:
         return self
@@ -124,48 +138,49 @@ class RaySession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, count: int, resources: ResourcesConfig) -> list[Any]:
+    def take(self, count: int, shares: Shares, resources: ResourcesConfig) -> list[Any]:
         """Return `count` client actors, new ones only where idle ones do not suffice."""
         import ray
 
-        cpus, gpus = self.shares(count, resources)
-        idle = self._idle.setdefault((cpus, gpus), [])
+        idle = self._idle.setdefault(shares, [])
         taken = [idle.pop() for _ in range(min(count, len(idle)))]
         missing = count - len(taken)
         for others in self._idle.values():
             while missing and others:
                 ray.kill(others.pop())  # of another size, and in the way
         if missing:
-            self._check_room(missing, cpus, gpus)
-            actor = ray.remote(ClientActor).options(num_cpus=cpus, num_gpus=gpus, max_restarts=resources.max_restarts)
+            self._check_room(count, shares)
+            actor = ray.remote(ClientActor).options(
+                num_cpus=shares.cpus, num_gpus=shares.gpus, max_restarts=resources.max_restarts
+            )
             taken += [actor.remote() for _ in range(missing)]
         return taken
 
-    def give_back(self, actors: list[Any], resources: ResourcesConfig) -> None:
-        """Keep actors that are alive and idle for the next run."""
-        self._idle.setdefault(self.shares(len(actors), resources), []).extend(actors)
+    def give_back(self, actors: list[Any], shares: Shares) -> None:
+        """Keep idle actors for the next run."""
+        self._idle.setdefault(shares, []).extend(actors)
 
     @staticmethod
-    def shares(count: int, resources: ResourcesConfig) -> tuple[float, float]:
-        """Return CPUs and GPUs for each of `count` clients."""
+    def shares(count: int, resources: ResourcesConfig) -> Shares:
+        """Return what each of `count` clients gets."""
         import ray
 
         cpus = resources.cpus_per_client
         if cpus == "auto":
             cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / count) / 100)
-        return float(cpus), resources.gpus_per_client
+        return Shares(float(cpus), resources.gpus_per_client)
 
     @staticmethod
-    def _check_room(count: int, cpus: float, gpus: float) -> None:
+    def _check_room(count: int, shares: Shares) -> None:
         import ray
 
         total = ray.cluster_resources()
-        for kind, each, key in (("CPU", cpus, "cpus_per_client"), ("GPU", gpus, "gpus_per_client")):
+        for kind, each in zip(("CPU", "GPU"), shares, strict=True):
             has = total.get(kind, 0.0)
             if each * count > has + 1e-6:
                 raise ValueError(
-                    f"resources.{key}={each:g}: {count} clients need {each * count:g} {kind}s and the cluster has "
-                    f"{has:g}; at most {floor(1000 * has / count) / 1000:g} each"
+                    f"resources.{kind.lower()}s_per_client={each:g}: {count} clients need {each * count:g} {kind}s and "
+                    f"Ray has {has:g}; at most {floor(1000 * has / count) / 1000:g} each, or fewer data.sources"
                 )
 
     def close(self) -> None:
@@ -190,12 +205,16 @@ class RayFederation:
 
         self.session, self.config, self.sources, self.target, self.run = session, config, sources, target, run
         names = (*sources, target)
-        self._actors = dict(zip(names, session.take(len(names), config.resources), strict=True))
-        self._threads = max(1, int(session.shares(len(names), config.resources)[0]))
+        self._shares = session.shares(len(names), config.resources)
+        self._actors = dict(zip(names, session.take(len(names), self._shares, config.resources), strict=True))
         self._running: dict[Any, str] = {}
+        self._lost: set[str] = set()
         # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.
         coordinator = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0)
         self._coordinator = coordinator.remote(config, sources, target, CoordinatorFiles(run), resume)
+        # Asked now: later they are busy.
+        everybody: dict[str, Any] = {**self._actors, "coordinator": self._coordinator}
+        self._where = {name: actor.where.remote() for name, actor in everybody.items()}
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call the coordinator; a `ConnectionError` if it is gone."""
@@ -210,18 +229,18 @@ class RayFederation:
         """Begin a client's run; on an actor that Ray is just restarting, as soon as it is back."""
         place = Place(name, self.sources, self.target, self.run, attempt, checkpoint)
         reference = self._actors[name].run.remote(
-            self.config.model_dump(mode="json"), place, self._coordinator, self._threads
+            self.config.model_dump(mode="json"), place, self._coordinator, max(1, int(self._shares.cpus))
         )
         self._running[reference] = name
 
     def where(self) -> dict[str, dict[str, Any]]:
-        """Return process, node and devices of every client."""
+        """Return process, node and devices of the coordinator and of every client, as they were at the start."""
         import ray
 
-        return {name: ray.get(actor.where.remote()) for name, actor in self._actors.items()}
+        return dict(zip(self._where, ray.get(list(self._where.values())), strict=True))
 
     def wait(self, seconds: float) -> list[Ended]:
-        """Return the clients whose run ended, waiting so long for one."""
+        """Return the clients whose run ended, waiting for one; a `ConnectionError` if the coordinator is gone."""
         import ray
 
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
@@ -231,25 +250,22 @@ class RayFederation:
             try:
                 ray.get(reference)
                 ended.append(Ended(name))
+            except ray.exceptions.RayTaskError as error:  # first: with this cause it is a RayActorError as well
+                if isinstance(error.cause, ray.exceptions.RayActorError):
+                    raise ConnectionError(f"the coordinator is gone, says {name}") from error
+                ended.append(Ended(name, error.cause))
             except ray.exceptions.RayActorError as error:
                 ended.append(Ended(name, error, lost=True))
-            except ray.exceptions.RayTaskError as error:
-                cause = error.cause
-                ended.append(Ended(name, cause, lost=isinstance(cause, ray.exceptions.RayActorError)))
+                self._lost.add(name)
         return ended
 
     def close(self, failed: bool = False) -> None:
-        """End the coordinator; clients that still run are killed, the others kept for the next run."""
+        """End the coordinator, and with it every call that waits for it; keep the clients that are then idle."""
         import ray
 
         ray.kill(self._coordinator)  # type: ignore[arg-type]
-        busy = set(self._running.values())
-        for name in busy:
+        _, busy = ray.wait(list(self._running), num_returns=len(self._running), timeout=CLOSE_SECONDS)
+        for name in self._lost.union(self._running[reference] for reference in busy):
             ray.kill(self._actors.pop(name))
-        if failed:
-            with contextlib.suppress(Exception):
-                for actor in self._actors.values():
-                    ray.kill(actor)
-        else:
-            self.session.give_back(list(self._actors.values()), self.config.resources)
+        self.session.give_back(list(self._actors.values()), self._shares)
         self._actors, self._running = {}, {}

@@ -118,6 +118,14 @@ def test_shifting_by_a_whole_cell_shifts_the_histograms():
     assert second[:, 1, 1].norm() < 1e-6
 
 
+def test_strong_strokes_dim_the_cells_around_them_only():
+    image = torch.zeros(1, 1, 16, 16)
+    for top, left, ink in ((1, 1, 1.0), (1, 5, 0.3), (9, 9, 0.3)):
+        image[..., top : top + 2, left : left + 2] = ink
+    strength = OrientedGradients(grids=(4,))(image).reshape(8, 4, 4).norm(dim=0)
+    assert strength[0, 1] < 0.7 * strength[2, 2]
+
+
 def test_the_colour_that_changes_most_speaks():
     strong, weak = torch.rand(2, 4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     trunk = OrientedGradients()

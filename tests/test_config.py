@@ -1,0 +1,104 @@
+"""Configurations: layers over each other, and one clear line for every slip."""
+
+import pytest
+import yaml
+
+from fedrf.config import Config, load_config, recipes
+from fedrf.presets import PRESETS
+
+
+def test_defaults_are_fedrf_plus():
+    config = load_config()
+    assert (config.method, config.federation.mode, config.align.message) == ("fedrf-plus", "async", "exact")
+    assert (config.align.step, config.model.sharing) == ("proximal", "frozen")
+
+
+def test_the_literal_method_is_the_paper_to_the_letter():
+    config = load_config(None, ["method=fedrf-tca"])
+    assert (config.align.message, config.align.step, config.model.sharing) == ("batch", "gradient", "local")
+    assert config.model.classifier == "mlp"
+    assert config.adapt.when == "never"
+
+
+def test_overrides_win_over_the_file_and_the_file_over_the_preset(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: fedrf-tca\nalign: {message: running, weight: 2}\ntrain: {rounds: 7}\n")
+    config = load_config(file, ["train.rounds=9"])
+    assert (config.align.message, config.align.weight, config.align.step) == ("running", 2.0, "gradient")
+    assert config.train.rounds == 9
+
+
+def test_a_saved_configuration_is_complete_and_gives_the_same_again(tmp_path):
+    config = load_config(None, {"method": "fedavg", "data.sources": ["street"], "federation.delays": {"street": 1}})
+    config.save(tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert saved.keys() == set(Config.model_fields)
+
+
+def test_the_digest_sees_what_changes_results_and_nothing_else():
+    assert load_config().digest == load_config(None, ["track.wandb=offline", "resources.max_restarts=1"]).digest
+    assert load_config().digest != load_config(None, ["train.lr=0.1"]).digest
+
+
+def test_every_preset_belongs_to_a_method():
+    assert set(PRESETS) == set(Config.model_fields["method"].annotation.__args__)
+    for name in PRESETS:
+        assert load_config(None, {"method": name}).method == name
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_every_recipe_loads(name):
+    assert load_config(name).data.name
+
+
+def test_every_key_is_described():
+    keys = {key for key, *_ in Config.describe()}
+    assert {"method", "seed", "align.gamma", "federation.classifier_interval"} <= keys
+    assert ("federation.mode", "async", "async | sync") in {row[:3] for row in Config.describe()}
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("train.roundz=3", "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, label_smoothing"),
+        ("colour=red", "colour='red': unknown key; allowed: method, seed"),
+        ("method=magic", "method='magic': Input should be 'fedrf-plus', 'fedrf-tca', 'fedavg' or 'source-only'"),
+        ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),
+        ("train.lr=.nan", "train.lr=nan: Input should be"),
+        ("train=5", "train=5: Input should be a valid dictionary"),
+        ("federation.messages=all/all", "must be three words for Σℓ/W/C, each one of participants, same"),
+        ("federation.messages=all/all/some", "must be three words"),
+        ("federation.classifier_interval=never", "the target would never get a classifier"),
+        ("federation.classifier_interval=100000", "the target would never get a classifier"),
+        ("federation.prediction=vote", "set adapt.when=never"),
+        ("model.dim=100000", "model.dim=100000 must not exceed"),
+        ("data.sources=[street, street]", "none twice"),
+        ("data.sources=[handwritten]", "is also one of data.sources"),
+        ("train.rounds", "an override is section.key=value; got 'train.rounds'"),
+        ("=3", "an override is section.key=value"),
+        ("seed.x=3", "seed"),
+    ],
+)
+def test_one_line_names_key_value_and_what_is_allowed(override, complaint):
+    with pytest.raises(ValueError, match=r".") as error:
+        load_config(None, [override])
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_buffers_are_for_asynchrony():
+    with pytest.raises(ValueError, match="aggregation=fedbuff is for mode=async"):
+        load_config(None, ["federation.mode=sync", "federation.aggregation=fedbuff"])
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="'nowhere' is no recipe"):
+        load_config("nowhere")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    with pytest.raises(ValueError, match="is not YAML"):
+        load_config(broken)
+    broken.write_text("- 1")
+    with pytest.raises(ValueError, match="must hold sections"):
+        load_config(broken)

@@ -1,0 +1,353 @@
+"""Whole federations in one process: algorithm 5 against a plain loop, what leaves a client, the paper's settings."""
+
+import copy
+import pickle
+from math import ceil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+import fedrf
+from fedrf.client import Client, Scorer
+from fedrf.config import load_config
+from fedrf.data.domains import load_domain, resolve_domains
+from fedrf.experiment import Experiment
+from fedrf.local import LocalFederation
+from fedrf.membership import membership
+from fedrf.messages import Reply
+from fedrf.place import Place
+from fedrf.results import RunFolder
+from fedrf.tca import DomainStatistics, ScatterProblem
+from tests.conftest import TINY
+
+SYNC = {**TINY, "federation.mode": "sync"}
+LITERAL = {**SYNC, "method": "fedrf-tca"}
+
+
+class Sniffing(LocalFederation):
+    """Keeps everything that clients send, and what they get."""
+
+    def __init__(self, *arguments):
+        self.seen = []
+        super().__init__(*arguments)
+
+    def call(self, name, *arguments):
+        answer = super().call(name, *arguments)
+        self.seen.append((name, arguments, answer))
+        return answer
+
+
+def run_sniffed(overrides, folder):
+    config = load_config(None, overrides)
+    made = []
+
+    def make(*arguments):
+        made.append(Sniffing(*arguments))
+        return made[-1]
+
+    result = Experiment(config, RunFolder.create(config, folder), False).run(make)
+    return result, [entry for entry in made[0].seen if entry[0] not in ("poll", "leave", "stop")]
+
+
+def new_client(config, name, folder):
+    """A client that has greeted, but does not train."""
+    sources, target = resolve_domains(config.data)
+    domain = load_domain(config.data, name)
+
+    def link(call, *arguments):
+        assert call == "greet"
+        return config.model.sigma, Reply()
+
+    labels = None if name == target else domain.labels
+    return Client(config, Place(name, sources, target, folder), domain.inputs, labels, link, Scorer(domain.labels))
+
+
+def algorithm_5(config, folder):
+    """The paper's protocol as a plain loop with two barriers a round; returns everybody's model."""
+    sources, target = resolve_domains(config.data)
+    names = (*sources, target)
+    clients = {name: new_client(config, name, folder) for name in names}
+    models = {name: copy.deepcopy(clients[name].model) for name in names}
+    federation, lr = config.federation, config.train.lr
+    optimizers = {
+        name: torch.optim.Adam(
+            [model.aligner, *model.extractor.adapter.parameters()]
+            + ([] if name == target else list(model.classifier.parameters())),
+            lr=lr,
+        )
+        for name, model in models.items()
+    }
+    for number in range(1, config.train.rounds + 1):
+        chosen = membership(sources, federation.participants, federation.messages, config.seed, number)
+        batches = {name: clients[name].batch(number, config.train.batch_size) for name in names}
+        features = {name: models[name].features(batches[name].inputs) for name in names}
+        own = {name: features[name].mean(0) for name in names}
+        sent = {name: value.detach().clone() for name, value in own.items()}
+        for name in names:
+            model = models[name]
+            if name == target:
+                pairs = [own[name] - sent[source] for source in sources if source in chosen.mean_embedding]
+                if not pairs:
+                    continue
+                loss = torch.stack([(pair @ model.aligner).square().sum() for pair in pairs]).mean()
+            else:
+                loss = cross_entropy(model.logits(features[name]), batches[name].labels)
+                if name in chosen.mean_embedding:
+                    difference = (own[name] - sent[target]) @ model.aligner
+                    loss = loss + config.align.weight * difference.square().sum()
+            optimizers[name].zero_grad()
+            loss.backward()
+            optimizers[name].step()
+        with torch.no_grad():
+            average(models, [name for name in sources if name in chosen.aligner], target, "aligner", True)
+            if number % federation.classifier_interval == 0:
+                average(models, [name for name in sources if name in chosen.classifier], target, "classifier", False)
+    return models
+
+
+def average(models, senders, target, kind, target_counts):
+    """Average over the senders, and over the target if it counts; assign to all of them."""
+    counted = [*senders, target] if target_counts else senders
+    if not counted:
+        return
+    for values in zip(*(models[name].parts()[kind] for name in [*senders, target]), strict=True):
+        middle = torch.stack(values[: len(counted)]).mean(0)
+        for value in values:
+            value.copy_(middle)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"federation.participants": "random"},
+        {"federation.participants": "random", "federation.classifier_interval": 3},
+        {"federation.participants": "random", "federation.messages": "same/subset/subset"},
+        {"federation.messages": "ordered/random/same", "train.rounds": 9},
+    ],
+    ids=["I", "II", "III", "table III (III)", "C"],
+)
+def test_sync_mode_is_algorithm_5(tmp_path, more):
+    config = load_config(None, {**LITERAL, "model.sigma": 1.0, "federation.classifier_interval": 1, **more})
+    expected = algorithm_5(config, tmp_path)
+    result, _ = run_sniffed({**LITERAL, "model.sigma": 1.0, **more}, tmp_path / "run")
+    for name, model in expected.items():
+        weights = load_file(result.folder / "checkpoints" / name / "final.safetensors")
+        for key, value in model.state_dict().items():
+            if not key.startswith("own."):
+                torch.testing.assert_close(weights[key], value, rtol=1e-3, atol=1e-4, msg=lambda m, k=key: f"{k}: {m}")
+
+
+def test_only_embeddings_pass_between_clients_and_never_from_source_to_source(tmp_path):
+    result, seen = run_sniffed(SYNC, tmp_path / "run")
+    _, target = resolve_domains(result.config.data)
+    calls = [(arguments[0], answer) for name, arguments, answer in seen if name == "exchange"]
+    assert len(calls) == 4 * 7
+    for envelope, reply in calls:
+        senders = {message.sender for message in reply.embeddings}
+        assert all(type(message).__name__ == "MeanEmbedding" for message in reply.embeddings)
+        assert senders <= ({target} if envelope.sender != target else set(result.summary["sources"]))
+        assert target not in senders or envelope.sender != target
+
+
+@pytest.mark.parametrize("method", ["fedrf-plus", "fedrf-tca", "fedavg", "source-only"])
+def test_the_size_of_what_leaves_does_not_depend_on_the_number_of_samples(tmp_path, method):
+    """Byte for byte: the whole of every call, pickled, from clients with 60 and with 150 samples."""
+
+    def sizes(samples):
+        settings = {**SYNC, "method": method, "data.samples": samples, "federation.aggregation": "mean"}
+        _, seen = run_sniffed(settings, tmp_path / f"{samples}")
+        calls = {}
+        for name, arguments, _ in seen:
+            sender = getattr(arguments[0], "sender", arguments[0])
+            calls.setdefault(sender, []).append((name, len(pickle.dumps(arguments))))
+        return calls
+
+    few = sizes(60)
+    assert len(few) == 4
+    assert few == sizes(150)
+
+
+def test_a_sample_never_leaves(tmp_path):
+    """No array that leaves has as many rows or columns as there are samples, or trunk features, or pixels."""
+    result, seen = run_sniffed({**SYNC, "data.samples": 97, "model.sigma": 1.0}, tmp_path / "run")
+    forbidden = {97, new_client(result.config, "street", tmp_path).trunk.shape[1], 256}
+    shapes = {
+        message.values.shape
+        for name, arguments, _ in seen
+        if name == "exchange"
+        for message in arguments[0].messages
+        if isinstance(message.values, np.ndarray)
+    }
+    assert shapes == {(60,), (60, 8), (90,)}
+    assert not forbidden & {number for shape in shapes for number in shape}
+
+
+def test_the_target_client_has_no_labels(tmp_path):
+    config = load_config(None, {**TINY, "model.sigma": 1.0})
+    assert new_client(config, "handwritten", tmp_path).labels is None
+    assert new_client(config, "street", tmp_path).labels is not None
+
+
+WITHOUT = {"adapt.when": "never"}
+SETTINGS = {
+    "I": {},
+    "II": {"federation.participants": "random"},
+    "III": {"federation.participants": "random", "federation.classifier_interval": 3},
+    "table III (II)": {"federation.participants": "random", "federation.messages": "same/same/subset"},
+    "table III (III)": {"federation.participants": "random", "federation.messages": "same/subset/subset"},
+    "IV": {"federation.prediction": "vote", "federation.classifier_interval": "never"},
+    "V": {"federation.prediction": "vote", "federation.messages": "random/random/none"},
+    "A": {"federation.prediction": "vote", "federation.messages": "all/all/none"},
+    "B": {"federation.prediction": "vote", "federation.messages": "ordered/same/none"},
+    "C": {"federation.prediction": "vote", "federation.messages": "ordered/random/none"},
+    "D": {"federation.prediction": "vote", "federation.messages": "random/same/none"},
+    "E": {"federation.prediction": "vote", "federation.messages": "random/random/none"},
+    "without Σℓ": {"federation.messages": "none/participants/same"},
+    "T_C = T": {"federation.classifier_interval": 6},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("method", ["fedrf-tca", "fedrf-plus"])
+def test_the_settings_of_the_paper_send_exactly_what_they_say(tmp_path, setting, method):
+    overrides = {**SYNC, "method": method, **WITHOUT, **SETTINGS[setting]}
+    config = load_config(None, overrides)
+    result, _ = run_sniffed(overrides, tmp_path / "run")
+    sources, _ = resolve_domains(config.data)
+    federation, rounds, size = config.federation, config.train.rounds, 4 * 60
+    rounds_sets = [
+        membership(sources, federation.participants, federation.messages, 0, number) for number in range(1, rounds + 1)
+    ]
+    interval = federation.classifier_interval
+    classifier = 4 * (8 * 10 + 10 if method == "fedrf-plus" else 8 * 100 + 100 + 100 * 101 + 100 * 10 + 10)
+    votes = federation.prediction == "vote"
+    up = {
+        "mean_embedding": size * sum(len(one.mean_embedding) + bool(one.mean_embedding) for one in rounds_sets),
+        "aligner": 8 * size * sum(len(one.aligner) for one in rounds_sets),
+        "classifier": classifier
+        * sum(len(one.classifier) for number, one in enumerate(rounds_sets, 1) if not votes and number % interval == 0)
+        + (classifier * len(sources) if votes else 0),
+    }
+    trains = method == "fedrf-tca" and setting != "without Σℓ"
+    up["aligner"] += 8 * size * rounds * trains  # the target's own W
+    sent = result.summary["communication"]
+    assert {kind: sent["by_direction"]["up"].get(kind, 0) for kind in up} == up
+    assert result.finished
+    assert 0 <= result.target_accuracy <= 1
+
+
+def test_a_vote_counts_heads(tmp_path):
+    """Three linear classifiers of constant opinion: two against one."""
+    from fedrf.target_stage import evaluate
+
+    config = load_config(None, {**TINY, "model.sigma": 1.0})
+    client = new_client(config, "handwritten", tmp_path)
+    ballots = []
+    for opinion in (3, 3, 7):
+        classifier = torch.zeros(90)
+        classifier[80 + opinion] = 5.0
+        ballots.append({"classifier": classifier})
+    before = client.model.get_part("classifier")
+    seen = []
+    figures = evaluate(client.model, client.trunk, lambda guess: seen.append(guess) or 0.5, ballots)
+    assert seen[0].unique().tolist() == [3]
+    assert figures["accuracy"] == 0.5
+    torch.testing.assert_close(client.model.get_part("classifier"), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("form", ["statistics", "subspace"])
+def test_a_warm_start_is_the_pooled_solution(tmp_path, form):
+    settings = {**SYNC, "align.warm_start": form, "model.sigma": 1.0, "align.gamma": 0.01}
+    result, seen = run_sniffed(settings, tmp_path / "run")
+    sources, target = resolve_domains(result.config.data)
+    features = {}
+    for name in (*sources, target):
+        client = new_client(load_config(None, {**TINY, "model.sigma": 1.0}), name, tmp_path)
+        with torch.no_grad():
+            features[name] = client.model.features(client.trunk)
+    pooled = ScatterProblem(
+        DomainStatistics.of(torch.cat([features[name] for name in sources]).double()),
+        DomainStatistics.of(features[target].double()),
+    ).solve(0.01, 8)
+    got = torch.tensor([answer for name, _, answer in seen if name == "warm_start"][-1].values).double()
+    first, second = torch.linalg.qr(pooled.aligner).Q, torch.linalg.qr(got).Q
+    assert torch.linalg.matrix_norm(first - second @ (second.T @ first), 2) < 1e-2
+    assert result.finished
+
+
+def test_both_forms_of_the_warm_start_cost_what_they_say(tmp_path):
+    up = {}
+    for form, kind in (("statistics", "statistics"), ("subspace", "product")):
+        settings = {**SYNC, "align.warm_start": form, "model.num_features": 200}
+        result, _ = run_sniffed(settings, tmp_path / form)
+        up[form] = result.summary["communication"]["by_direction"]["up"][kind]
+    assert up["statistics"] == 4 * (4 * 401 * 400 + 8)
+    assert up["subspace"] < up["statistics"] / 2
+
+
+def test_a_slow_client_costs_the_others_nothing_in_async_mode(tmp_path):
+    settings = {**TINY, "train.rounds": 30, "federation.delays": {"street": 0.5}, "federation.checkpoint_seconds": 1e9}
+    result, _ = run_sniffed(settings, tmp_path / "run")
+    rounds = {}
+    for row in RunFolder(result.folder).rows():
+        if "loss" in row or "mmd" in row:
+            rounds[row["client"]] = max(row["round"], rounds.get(row["client"], 0))
+    assert rounds["handwritten"] == 30
+    assert max(rounds["rendered"], rounds["textured"]) == 30
+    assert rounds["street"] < 20
+    assert max(int(age) for age in result.summary["communication"]["staleness"]) > 1
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed", "krum", "geometric-median", "weighted"])
+def test_every_rule_trains(tmp_path, rule):
+    result, _ = run_sniffed({**SYNC, "federation.aggregation": rule, "train.rounds": 3}, tmp_path / "run")
+    assert result.finished
+
+
+@pytest.mark.parametrize("rule", ["mean", "weighted", "fedasync", "fedbuff"])
+def test_asynchronous_rules_train(tmp_path, rule):
+    result, _ = run_sniffed({**TINY, "federation.aggregation": rule}, tmp_path / "run")
+    assert result.finished
+    assert result.summary["communication"]["staleness"]
+
+
+@pytest.mark.parametrize("message", ["batch", "running", "exact"])
+@pytest.mark.parametrize("sharing", ["local", "averaged", "frozen"])
+def test_messages_and_sharing_in_all_combinations(tmp_path, message, sharing):
+    settings = {**SYNC, "align.message": message, "model.sharing": sharing, "model.extractor_interval": 2}
+    result, seen = run_sniffed(settings, tmp_path / "run")
+    kinds = result.summary["communication"]["bytes_by_kind"]
+    assert (kinds["extractor"] > 0) == (sharing == "averaged")
+    phases = {arguments[0].phase for name, arguments, _ in seen if name == "exchange"}
+    assert ("commit" in phases) == (sharing == "averaged")
+
+
+def test_averaged_extractors_are_equal_afterwards(tmp_path):
+    settings = {**SYNC, "method": "fedavg", "train.rounds": 4}
+    result, _ = run_sniffed(settings, tmp_path / "run")
+    weights = [load_file(path) for path in sorted(result.folder.glob("checkpoints/*/final.safetensors"))]
+    assert len(weights) == 4
+    for other in weights[1:]:
+        for key, value in weights[0].items():
+            torch.testing.assert_close(other[key], value, rtol=0, atol=0)
+
+
+def test_adaptation_lifts_the_default_run_above_a_source_only_one(tmp_path):
+    """On the digits as they are, in the default asynchronous mode."""
+    settings = {"data.target": "street", "train.rounds": 60}
+    plus = fedrf.run(None, settings, out=tmp_path / "plus", local=True)
+    alone = fedrf.run(None, {**settings, "method": "source-only"}, out=tmp_path / "alone", local=True)
+    assert plus.target_accuracy > alone.target_accuracy + 0.05
+
+
+def test_exchanges_a_round(tmp_path):
+    """One call a round and one at the end; with averaged extractors one more every T_G rounds."""
+    _, seen = run_sniffed(SYNC, tmp_path / "run")
+    assert sum(name == "exchange" for name, *_ in seen) == 4 * (6 + 1)
+    averaged = {**SYNC, "model.sharing": "averaged", "model.extractor_interval": 2}
+    _, seen = run_sniffed(averaged, tmp_path / "averaged")
+    assert sum(name == "exchange" for name, *_ in seen) == 4 * (6 + 1 + ceil(6 / 2) - 1)

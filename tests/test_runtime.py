@@ -1,0 +1,196 @@
+"""Federations as Ray actors: the same numbers as in one process, devices, and every way to die."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+import fedrf
+from fedrf.config import load_config
+from fedrf.experiment import Experiment
+from fedrf.failure import RunFailedError
+from fedrf.results import RunFolder
+from fedrf.runtime import RayFederation
+from tests.conftest import TINY, final_weights
+
+pytestmark = pytest.mark.ray
+SYNC = {**TINY, "federation.mode": "sync", "federation.checkpoint_seconds": 0}
+# Slow enough for a test to strike in the middle.
+SLOW = {**SYNC, "train.rounds": 12, "federation.delays": {"rendered": 0.25}}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    result = fedrf.run(None, SLOW, out=tmp_path_factory.mktemp("undisturbed") / "run", local=True)
+    return final_weights(result)
+
+
+class Striking(RayFederation):
+    """A federation that is struck once the sources are in round 4."""
+
+    strike = None
+
+    def call(self, name, *arguments):
+        answer = super().call(name, *arguments)
+        if name == "poll" and self.strike and max(answer["rounds"].values()) >= 4:
+            strike, type(self).strike = type(self).strike, None
+            strike(self)
+        return answer
+
+
+def run_struck(session, config, out, strike):
+    """Run with actors, and strike once."""
+    folder = RunFolder.create(config, out)
+    made = []
+
+    class Struck(Striking):
+        pass
+
+    Struck.strike = staticmethod(strike)
+
+    def make(*arguments):
+        made.append(Struck(session, *arguments))
+        return made[-1]
+
+    return Experiment(config, folder, False).run(make), made
+
+
+def kill(name):
+    return lambda federation: os.kill(federation.where()[name]["pid"], signal.SIGKILL)
+
+
+def test_actors_and_threads_give_the_same_bits(ray_session, tmp_path, undisturbed):
+    result = fedrf.run(None, SLOW, out=tmp_path / "run", session=ray_session)
+    assert final_weights(result) == undisturbed
+    again = fedrf.run(None, SLOW, out=tmp_path / "again", session=ray_session)
+    assert final_weights(again) == undisturbed
+
+
+def test_sync_run_ends_with_the_same_bits_after_a_client_was_killed(ray_session, tmp_path, undisturbed):
+    config = load_config(None, SLOW)
+    result, made = run_struck(ray_session, config, tmp_path / "run", kill("textured"))
+    assert result.finished
+    assert len(made) == 2
+    assert "textured was lost" in result.summary["failures"][0]
+    assert final_weights(result) == undisturbed
+
+
+def test_sync_run_ends_with_the_same_bits_after_the_coordinator_was_killed(ray_session, tmp_path, undisturbed):
+    config = load_config(None, SLOW)
+    result, made = run_struck(ray_session, config, tmp_path / "run", kill("coordinator"))
+    assert result.finished
+    assert len(made) == 2
+    assert "coordinator is gone" in result.summary["failures"][0]
+    assert final_weights(result) == undisturbed
+
+
+def test_async_client_that_dies_rejoins_without_stopping_the_others(ray_session, tmp_path):
+    rounds = 40
+    config = load_config(
+        None,
+        {
+            **SLOW,
+            "federation.mode": "async",
+            "train.rounds": rounds,
+            "federation.delays": {"textured": 0.05, "rendered": 0.25},
+        },
+    )
+    result, made = run_struck(ray_session, config, tmp_path / "run", kill("rendered"))
+    assert result.finished
+    assert len(made) == 1
+    assert any("rendered left in round" in failure for failure in result.summary["failures"])
+    numbers = [row["round"] for row in RunFolder(result.folder).rows() if row["client"] == "rendered"]
+    assert max(numbers) > 4  # it came back and took part again
+    assert result.summary["source_accuracy"].keys() == {"rendered", "textured", "street"}
+
+
+def start(tmp_path, settings, *options):
+    """`fedrf run` in a process of its own."""
+    keys = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    command = [sys.executable, "-m", "fedrf", "run", *keys, "--out", str(tmp_path / "run"), *options]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_for_generation(folder, number, process):
+    deadline = time.monotonic() + 120
+    while not list((folder / "checkpoints/coordinator").glob(f"*{number}.pickle")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_resume_after_the_driver_was_killed_ends_with_the_same_bits(ray_session, tmp_path, undisturbed):
+    process = start(tmp_path, SLOW)
+    wait_for_generation(tmp_path / "run", 5, process)
+    process.kill()
+    process.wait()
+    assert not list(tmp_path.glob("run/checkpoints/*/final.safetensors"))
+    result = fedrf.run(resume=tmp_path / "run", session=ray_session)
+    assert result.finished
+    assert final_weights(result) == undisturbed
+    rounds = [row["round"] for row in RunFolder(result.folder).rows() if row["client"] == "street" and "loss" in row]
+    assert rounds == list(range(1, 13))  # every round once
+
+
+def test_ctrl_c_saves_prints_the_summary_and_leaves_no_process(ray_session, tmp_path, undisturbed):
+    process = start(tmp_path, SLOW, "--json")
+    wait_for_generation(tmp_path / "run", 3, process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    summary = json.loads(out)
+    assert summary["status"] == "interrupted"
+    assert 3 <= summary["rounds"] < 12
+    assert not psutil.wait_procs(family, timeout=10)[1]
+    result = fedrf.run(resume=tmp_path / "run", session=ray_session)
+    assert final_weights(result) == undisturbed
+
+
+def test_five_clients_get_five_devices_and_halves_share_them(ray_session, tmp_path):
+    names = ("a", "b", "c", "d")
+
+    def devices(share):
+        config = load_config(None, {**TINY, "resources.gpus_per_client": share, "resources.cpus_per_client": 0.5})
+        federation = RayFederation(ray_session, config, names, "t", tmp_path, False)
+        where = federation.where()
+        federation.close()
+        return [tuple(where[name]["gpus"]) for name in (*names, "t")], where["coordinator"]["gpus"]
+
+    whole, coordinator = devices(1)
+    assert len(set(whole)) == 5
+    assert coordinator == []
+    halves, _ = devices(0.5)
+    assert len(set(halves)) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("resources.gpus_per_client", 2, "4 clients need 8 GPUs and Ray has 5; at most 1.25 each"),
+        ("resources.cpus_per_client", 3, "4 clients need 12 CPUs and Ray has 8; at most 2 each"),
+    ],
+)
+def test_too_few_resources_fail_at_once_and_say_what_to_change(ray_session, tmp_path, key, value, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        fedrf.run(None, {**TINY, key: value}, out=tmp_path / "run", session=ray_session)
+
+
+def test_a_client_that_fails_ends_the_run_with_its_reason(ray_session, tmp_path):
+    settings = {**TINY, "model.extractor": "identity"}  # images are no rows of features
+    with pytest.raises(RunFailedError, match="extractor 'identity' needs samples that are rows of features"):
+        fedrf.run(None, settings, out=tmp_path / "run", session=ray_session)
+    assert RunFolder(tmp_path / "run").read_summary()["status"] == "failed"
+
+
+def test_large_aggregates_are_shared(ray_session, tmp_path):
+    settings = {**SYNC, "model.num_features": 400, "model.dim": 64, "train.rounds": 3, "adapt.steps": 1}
+    by_ray = fedrf.run(None, settings, out=tmp_path / "ray", session=ray_session)
+    by_threads = fedrf.run(None, settings, out=tmp_path / "threads", local=True)
+    assert final_weights(by_ray) == final_weights(by_threads)
