@@ -29,6 +29,7 @@ class Saver(Callback):
             "model_version": client.model_version,
             "committed": client.committed,
             "generation": client.generation,
+            "figures": client.figures,
             "guesses": client.stage.guesses if client.stage else None,
         }
 
@@ -36,7 +37,7 @@ class Saver(Callback):
         """Go back to where a checkpoint was written."""
         client = self.client
         client.round, client.model_version = state_dict["round"], state_dict["model_version"]
-        client.committed = state_dict["committed"]
+        client.committed, client.figures = state_dict["committed"], state_dict["figures"]
         client.generation = self.saved = state_dict["generation"]
         if client.stage:
             client.stage.guesses = state_dict["guesses"]

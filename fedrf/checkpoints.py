@@ -12,8 +12,13 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 GENERATIONS = 2
+
+
+class RunTakenOverError(RuntimeError):
+    """Somebody else has continued this run."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -59,6 +64,20 @@ class CoordinatorFiles:
     def __init__(self, run: Path) -> None:
         self.run = run
         self.folder = run / "checkpoints" / "coordinator"
+        self.token = ""
+
+    @classmethod
+    def claim(cls, run: Path) -> CoordinatorFiles:
+        """Take a run over: whoever wrote to it before, say the actors of a driver that was killed, no longer can."""
+        files = cls(run)
+        files.token = uuid4().hex
+        write_atomically(files.folder / "owner", lambda path: path.write_text(files.token))
+        return files
+
+    def check_owner(self) -> None:
+        """Raise if the run has been taken over."""
+        if (self.folder / "owner").read_text() != self.token:
+            raise RunTakenOverError(f"{self.run} has been taken over by another process")
 
     def _committed(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*.pickle"))
@@ -84,6 +103,7 @@ class CoordinatorFiles:
 
     def save(self, generation: int, state: bytes) -> None:
         """Make a generation count, and forget those before the last two."""
+        self.check_owner()
         write_atomically(self.folder / f"{generation:06d}.pickle", lambda path: path.write_bytes(state))
         for path in self._committed()[:-GENERATIONS]:
             path.unlink()

@@ -83,8 +83,7 @@ class Meeting:
 
     def __init__(self) -> None:
         self.entries: dict[str, Any] = {}
-        self.closed = asyncio.Event()
-        self.result: Any = None
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
 class Coordinator:
@@ -254,13 +253,10 @@ class Coordinator:
         self._recheck()
         # Before round 1 clients import and load for as long as they need; the driver sees it when one dies.
         deadline = self.config.federation.deadline if isinstance(key[0], int) else None
-        while not meeting.closed.is_set():
-            try:
-                await asyncio.wait_for(meeting.closed.wait(), deadline)
-            except TimeoutError:
-                for name in sorted(self._expected() - meeting.entries.keys()):
-                    await self.leave(name, f"silent for {deadline:g} s")
-        return meeting.result
+        while not (await asyncio.wait([meeting.result], timeout=deadline))[0]:
+            for name in sorted(self._expected() - meeting.entries.keys()):
+                await self.leave(name, f"silent for {deadline:g} s")
+        return meeting.result.result()
 
     def _expected(self) -> set[str]:
         return self.present - self.state.finished
@@ -270,8 +266,10 @@ class Coordinator:
         for key, meeting in list(self.meetings.items()):
             if self._expected() <= meeting.entries.keys():
                 del self.meetings[key]
-                meeting.result = self._close(key, meeting.entries)
-                meeting.closed.set()
+                try:
+                    meeting.result.set_result(self._close(key, meeting.entries))
+                except Exception as error:
+                    meeting.result.set_exception(error)  # to all who met, or the others would wait for ever
         self.news.set()
 
     def _close(self, key: tuple[Any, ...], entries: dict[str, Any]) -> Any:
@@ -436,6 +434,7 @@ class Coordinator:
         if self.snapshot is not None and not (force or self.stopping):
             return  # the one before is not complete yet
         if force or self.stopping or waited >= self.config.federation.checkpoint_seconds:
+            self.files.check_owner()
             self.state.generation += 1
             now = time.monotonic()
             self.state.seconds, self.began = self.state.seconds + now - self.began, now

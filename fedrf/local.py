@@ -38,7 +38,7 @@ class LocalFederation:
         self._running: dict[Future[Any], str] = {}
 
     async def _make(self, resume: bool) -> Coordinator:
-        return Coordinator(self.config, self.sources, self.target, CoordinatorFiles(self.run), resume)
+        return Coordinator(self.config, self.sources, self.target, CoordinatorFiles.claim(self.run), resume)
 
     def _in_loop(self, coroutine: Any) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

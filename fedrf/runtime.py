@@ -211,7 +211,7 @@ class RayFederation:
         self._lost: set[str] = set()
         # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.
         coordinator = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0)
-        self._coordinator = coordinator.remote(config, sources, target, CoordinatorFiles(run), resume)
+        self._coordinator = coordinator.remote(config, sources, target, CoordinatorFiles.claim(run), resume)
         # Asked now: later they are busy.
         everybody: dict[str, Any] = {**self._actors, "coordinator": self._coordinator}
         self._where = {name: actor.where.remote() for name, actor in everybody.items()}

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from fedrf.checkpoints import CoordinatorFiles
+from fedrf.checkpoints import CoordinatorFiles, RunTakenOverError
 from fedrf.config import load_config
 from fedrf.coordinator import Coordinator
 from fedrf.messages import Aligner, Classifier, Envelope, Greeting, MeanEmbedding, Metrics
@@ -24,7 +24,7 @@ ONES = np.ones((2, 2), np.float32)
 
 def coordinator(tmp_path, **overrides):
     config = load_config(None, {**BASE, **{key.replace("__", "."): value for key, value in overrides.items()}})
-    return Coordinator(config, (A, B), T, CoordinatorFiles(tmp_path))
+    return Coordinator(config, (A, B), T, CoordinatorFiles.claim(tmp_path))
 
 
 def envelope(sender, number, *, embedding=None, aligner=None, classifier=None, phase="round", attempt=0, version=0):
@@ -307,10 +307,21 @@ def test_only_two_generations_are_kept(tmp_path):
         return oldest
 
     assert play(main()) == 4
-    assert sorted(path.name for path in (tmp_path / "checkpoints/coordinator").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "checkpoints/coordinator").glob("*.*")) == [
         "000004.pickle",
         "000005.pickle",
     ]
+
+
+def test_a_coordinator_whose_run_was_taken_over_can_no_longer_write(tmp_path):
+    async def main():
+        one = coordinator(tmp_path, federation__checkpoint_seconds=0)
+        CoordinatorFiles.claim(tmp_path)
+        await together(one, *(envelope(name, 1) for name in (A, B, T)))
+
+    with pytest.raises(RunTakenOverError):
+        play(main())
+    assert CoordinatorFiles(tmp_path).newest == 0
 
 
 def test_figures_are_handed_out_once(tmp_path):
