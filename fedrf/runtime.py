@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import floor
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,10 +50,11 @@ def cluster_resources(address: str) -> ClusterResources:
 
 
 class Shares(NamedTuple):
-    """What Ray reserves for each client."""
+    """What Ray reserves for each client, and how many clients share a process."""
 
     cpus: float
     gpus: float
+    clients: int
 
 
 class CoordinatorActor(Coordinator):
@@ -83,7 +84,7 @@ class CoordinatorActor(Coordinator):
 
 
 class ClientActor:
-    """A process for clients: one run at a time."""
+    """A process for clients."""
 
     def __init__(self) -> None:
         import fedrf.site  # noqa: F401  # seconds of imports, while the others start too
@@ -138,27 +139,31 @@ class RaySession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, count: int, shares: Shares, resources: ResourcesConfig) -> list[Any]:
-        """Return `count` client actors, new ones only where idle ones do not suffice."""
+    def take(self, count: int, shares: Shares, max_restarts: int) -> list[Any]:
+        """Return an actor for each of `count` clients, new ones only where idle ones do not suffice."""
         import ray
 
+        processes = ceil(count / shares.clients)
         idle = self._idle.setdefault(shares, [])
-        taken = [idle.pop() for _ in range(min(count, len(idle)))]
-        missing = count - len(taken)
+        taken = [idle.pop() for _ in range(min(processes, len(idle)))]
+        missing = processes - len(taken)
         for others in self._idle.values():
             while missing and others:
                 ray.kill(others.pop())  # of another size, and in the way
         if missing:
             self._check_room(count, shares)
             actor = ray.remote(ClientActor).options(
-                num_cpus=shares.cpus, num_gpus=shares.gpus, max_restarts=resources.max_restarts
+                num_cpus=shares.cpus * shares.clients,
+                num_gpus=shares.gpus * shares.clients,
+                max_concurrency=shares.clients,
+                max_restarts=max_restarts,
             )
             taken += [actor.remote() for _ in range(missing)]
-        return taken
+        return [taken[position // shares.clients] for position in range(count)]
 
-    def give_back(self, actors: list[Any], shares: Shares) -> None:
+    def give_back(self, actors: Iterable[Any], shares: Shares) -> None:
         """Keep idle actors for the next run."""
-        self._idle.setdefault(shares, []).extend(actors)
+        self._idle.setdefault(shares, []).extend({actor._actor_id: actor for actor in actors}.values())
 
     @staticmethod
     def shares(count: int, resources: ResourcesConfig) -> Shares:
@@ -168,14 +173,14 @@ class RaySession:
         cpus = resources.cpus_per_client
         if cpus == "auto":
             cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / count) / 100)
-        return Shares(float(cpus), resources.gpus_per_client)
+        return Shares(float(cpus), resources.gpus_per_client, min(count, resources.clients_per_actor))
 
     @staticmethod
     def _check_room(count: int, shares: Shares) -> None:
         import ray
 
         total = ray.cluster_resources()
-        for kind, each in zip(("CPU", "GPU"), shares, strict=True):
+        for kind, each in (("CPU", shares.cpus), ("GPU", shares.gpus)):
             has = total.get(kind, 0.0)
             if each * count > has + 1e-6:
                 raise ValueError(
@@ -206,7 +211,9 @@ class RayFederation:
         self.session, self.config, self.sources, self.target, self.run = session, config, sources, target, run
         names = (*sources, target)
         self._shares = session.shares(len(names), config.resources)
-        self._actors = dict(zip(names, session.take(len(names), self._shares, config.resources), strict=True))
+        self._actors = dict(
+            zip(names, session.take(len(names), self._shares, config.resources.max_restarts), strict=True)
+        )
         self._running: dict[Any, str] = {}
         self._lost: set[str] = set()
         # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.
@@ -265,7 +272,9 @@ class RayFederation:
 
         ray.kill(self._coordinator)  # type: ignore[arg-type]
         _, busy = ray.wait(list(self._running), num_returns=len(self._running), timeout=CLOSE_SECONDS)
-        for name in self._lost.union(self._running[reference] for reference in busy):
-            ray.kill(self._actors.pop(name))
-        self.session.give_back(list(self._actors.values()), self._shares)
+        gone = {self._actors[name]._actor_id for name in self._lost.union(self._running[one] for one in busy)}
+        for name, actor in list(self._actors.items()):
+            if actor._actor_id in gone:
+                ray.kill(self._actors.pop(name))
+        self.session.give_back(self._actors.values(), self._shares)
         self._actors, self._running = {}, {}
