@@ -30,6 +30,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.rftca
+	$(BIN)/python -m benchmarks.rounds
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

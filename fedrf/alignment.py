@@ -24,15 +24,17 @@ def mmd_loss(source: Tensor, target: Tensor, aligner: Tensor) -> Tensor:
 def proximal_step(aligner: Tensor, discrepancies: Tensor, gamma: float) -> Tensor:
     """Return γ(γI + VVᵀ)⁻¹W, the minimiser of |VᵀX|² + γ|X − W|² over X, for the discrepancies V (2N, or 2N × K).
 
-    By Sherman–Morrison–Woodbury it is W − V(γI + VᵀV)⁻¹VᵀW: only a K × K matrix is inverted, in double precision.
-    For γ = 0 the directions of V are projected away; for γ = ∞ nothing changes.
+    With V = U diag(s) Qᵀ it is W − U diag(s²/(γ+s²)) UᵀW. All factors are at most 1, so that only the decomposition of
+    the K columns needs double precision, however alike they are. For γ = 0 the directions of V are projected away; for
+    γ = ∞ nothing changes.
     """
     if not gamma >= 0:
         raise ValueError(f"gamma must be a number, at least 0; got {gamma!r}")
     if gamma == inf:
         return aligner.clone()
     columns = discrepancies.reshape(len(aligner), -1).double()
-    small = columns.T @ columns + gamma * torch.eye(columns.shape[1], dtype=torch.float64, device=columns.device)
-    pull = columns @ (torch.linalg.pinv(small, hermitian=True) @ (columns.T @ aligner.double()))
-    moved: Tensor = aligner.double() - pull
-    return moved.to(aligner.dtype)
+    directions, lengths, _ = torch.linalg.svd(columns, full_matrices=False)
+    noise = torch.finfo(torch.float64).eps * len(aligner) * lengths[0]
+    shares = torch.where(lengths > noise, lengths.square() / (gamma + lengths.square()), 0)
+    across = directions.T.to(aligner.dtype) @ aligner
+    return torch.addmm(aligner, (directions * shares).to(aligner.dtype), across, alpha=-1)

@@ -90,6 +90,7 @@ class Client:
         self.method = METHODS[config.method]
         self.round = self.model_version = self.generation = 0
         self.committed = self.stopped = False
+        self.waited = 0.0
         self.figures: dict[str, float] = {}
         self.ballots: list[dict[str, Tensor]] = []
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when == "last" else None
@@ -196,6 +197,7 @@ class Client:
             self._commit()
             self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
             return
+        self.waited, began = 0.0, time.perf_counter()
         time.sleep(self.config.federation.delays.get(self.place.name, 0))
         due = schedule.parts_after(number - 1)
         if schedule.moves_extractor(number - 1):
@@ -210,6 +212,7 @@ class Client:
         reply = self._exchange(model, number, "round", messages)
         peers = tuple(torch.tensor(one.values, device=own.device) for one in reply.embeddings)
         self._learn(model, batch, features, Inbox(own, peers))
+        self.figures |= {"seconds": time.perf_counter() - began, "waited": self.waited}
 
     def _learn(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox) -> None:
         loss = self.method.target_loss if self.schedule.is_target else self.method.source_loss
@@ -246,7 +249,9 @@ class Client:
             messages = [*messages, Metrics(self.place.name, number, self.place.attempt, self.figures)]
             self.figures = {}
         envelope = Envelope(self.place.name, number, self.place.attempt, phase, tuple(messages), self.model_version)
+        began = time.perf_counter()
         reply: Reply = self._call("exchange", envelope)
+        self.waited += time.perf_counter() - began
         self._follow(model, reply)
         self.round = max(self.round, min(reply.round, self.last_round))
         self.generation = max(self.generation, reply.generation)

@@ -61,6 +61,7 @@ class CoordinatorActor(Coordinator):
     """The coordinator, with large aggregates put into shared memory once instead of into every reply."""
 
     def __init__(self, *arguments: Any) -> None:
+        os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the cores belong to the clients
         super().__init__(*arguments)
         self._shared: dict[str, tuple[Any, Any]] = {}
 
@@ -119,6 +120,8 @@ def _where() -> dict[str, Any]:
 class RaySession:
     """A connection to Ray, or a Ray of our own on this machine, with client actors to use again."""
 
+    actor = ClientActor
+
     def __init__(self, address: str | None = None) -> None:
         import ray
 
@@ -152,7 +155,7 @@ class RaySession:
                 ray.kill(others.pop())  # of another size, and in the way
         if missing:
             self._check_room(count, shares)
-            actor = ray.remote(ClientActor).options(
+            actor = ray.remote(self.actor).options(
                 num_cpus=shares.cpus * shares.clients,
                 num_gpus=shares.gpus * shares.clients,
                 max_concurrency=shares.clients,
@@ -170,16 +173,17 @@ class RaySession:
         """Return what each of `count` clients gets."""
         import ray
 
-        cpus = resources.cpus_per_client
+        cpus, together = resources.cpus_per_client, min(count, resources.clients_per_actor)
         if cpus == "auto":
-            cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / count) / 100)
-        return Shares(float(cpus), resources.gpus_per_client, min(count, resources.clients_per_actor))
+            slots = together * ceil(count / together)
+            cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / slots) / 100)
+        return Shares(float(cpus), resources.gpus_per_client, together)
 
     @staticmethod
     def _check_room(count: int, shares: Shares) -> None:
         import ray
 
-        total = ray.cluster_resources()
+        total, count = ray.cluster_resources(), shares.clients * ceil(count / shares.clients)
         for kind, each in (("CPU", shares.cpus), ("GPU", shares.gpus)):
             has = total.get(kind, 0.0)
             if each * count > has + 1e-6:

@@ -68,6 +68,19 @@ def test_proximal_step_at_the_limits():
         torch.testing.assert_close(unchanged, aligner)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 1e-12, 0.005])
+def test_proximal_step_in_single_precision_for_sources_that_are_almost_alike(gamma):
+    """Two columns that differ by 1e-4: dividing by γI + VᵀV would blow rounding errors up by 1e8."""
+    aligner, v, difference = random(50, 4).float(), random(50, seed=1), random(50, seed=2)
+    columns = torch.stack([v, v + 1e-4 * difference], dim=1).float()
+    exact = proximal_step(aligner.double(), columns.double(), gamma)
+    dense = torch.eye(50, dtype=torch.float64) - columns.double() @ torch.linalg.pinv(
+        torch.cat([columns.double(), gamma**0.5 * torch.eye(2, dtype=torch.float64)])
+    )[:, :50]
+    torch.testing.assert_close(exact, dense @ aligner.double(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(proximal_step(aligner, columns, gamma).double(), exact, rtol=0, atol=1e-5)
+
+
 def test_proximal_step_keeps_the_precision_and_the_original():
     aligner, v = random(6, 2).float(), random(6, seed=1).float()
     before = aligner.clone()
