@@ -53,7 +53,9 @@ class Saver(Callback):
             self._save(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save what the last reply asked for."""
+        """Commit after the last round, and save what the last reply asked for."""
+        if not self.client.stopped:
+            self.client.commit()
         if self.client.generation > self.saved:
             self._save(trainer)
 

@@ -107,6 +107,18 @@ def run(
         raise typer.Exit(INTERRUPTED)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML page about one or several runs."""
+    from fedrf.report import write_report
+
+    write_report(runs, out)
+    print(f"Written to {out}")
+
+
 def _print_keys() -> None:
     from fedrf.config import Config
 

@@ -118,7 +118,6 @@ class Client:
         )
         trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
         if not self.stopped:
-            self._commit()
             self._record(evaluate(self.model, self.trunk, self.scorer, self.ballots) | {"final": 1.0})
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
             file = ClientFiles(self.place.run, self.place.name).final
@@ -194,7 +193,7 @@ class Client:
         number, schedule = batch.round, self.schedule
         if number > self.last_round:
             assert self.stage is not None
-            self._commit()
+            self.commit()
             self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
             return
         self.waited, began = 0.0, time.perf_counter()
@@ -228,7 +227,7 @@ class Client:
     def _evaluates(self, number: int) -> bool:
         return number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average"
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         """After the last round: one more aggregate, and for a vote the networks of all sources."""
         if self.committed:
             return

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from fedrf.display import size
 from fedrf.experiment import run
+from fedrf.report import write_report
 from fedrf.results import RunResult
 from fedrf.runtime import RaySession
 
@@ -38,7 +39,9 @@ def main() -> None:
                 console.print(f"{method} → {target}: {result.target_accuracy or 0:.1%}")
     console.print("\nAccuracy on the target in %, after the last round; bytes sent in one run, both ways.")
     console.print(table(results))
-    console.print(f"{time.monotonic() - began:.0f} s in all. Runs are in {folder}")
+    page = folder / "report.html"
+    write_report([result.folder for result in results.values()], page)
+    console.print(f"{time.monotonic() - began:.0f} s in all. Report: {page}")
 
 
 def table(results: dict[tuple[str, str], RunResult]) -> Table:

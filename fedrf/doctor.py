@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import netrc
 import os
 import platform
 import shutil
@@ -14,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import psutil
 from rich.console import Console
@@ -23,6 +21,7 @@ from rich.table import Table
 
 from fedrf.data.catalogue import CATALOGUE, data_root
 from fedrf.runtime import cluster_resources
+from fedrf.tracking import wandb_key
 
 PACKAGES = ("fedrf", "torch", "torchvision", "lightning", "ray", "wandb", "scikit-learn", "numpy")
 LOW_MEMORY_GB, LOW_DISK_GB = 4, 10
@@ -137,21 +136,12 @@ def _wandb() -> Check:
     mode = os.environ.get("WANDB_MODE", "online")
     if mode in ("offline", "disabled", "dryrun"):
         return Check("wandb login", "ok", f"not needed: WANDB_MODE={mode}")
-    if os.environ.get("WANDB_API_KEY"):
-        return Check("wandb login", "ok", "key in WANDB_API_KEY")
     try:
-        import wandb
+        key = wandb_key()
     except ImportError:
         return Check("wandb login", "missing", "wandb is not installed", "pip install wandb, or set WANDB_MODE=offline")
-    # `wandb.login` would go online to verify a key; whether there is one can be seen here.
-    host = urlsplit(wandb.Settings().base_url).hostname
-    file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    try:
-        known = netrc.netrc(file).authenticators(host or "")
-    except (OSError, netrc.NetrcParseError):
-        known = None
-    if known:
-        return Check("wandb login", "ok", f"key for {host} in {file}")
+    if key:
+        return Check("wandb login", "ok", f"key in {key}")
     return Check("wandb login", "missing", "not logged in", "run `wandb login`, or set WANDB_MODE=offline")
 
 

@@ -13,7 +13,7 @@ from fedrf.display import Display
 from fedrf.failure import RunFailedError
 from fedrf.local import Ended, LocalFederation
 from fedrf.results import RunFolder, RunResult, summarise
-from fedrf.tracking import Tracker
+from fedrf.tracking import Tracker, check_tracking
 
 if TYPE_CHECKING:
     from fedrf.runtime import RaySession
@@ -81,6 +81,7 @@ def run(
         config = load_config(recipe, overrides)
         config = config if seed is None else load_config(None, _with_seed(config, seed))
         resolve_domains(config.data)
+        check_tracking(config)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
     experiment = Experiment(config, folder, resume is not None)
     if local:
@@ -133,6 +134,10 @@ class Experiment:
             summary = summarise(self.config, self.sources, status, self.progress, rows, self.failures)
             self.folder.write_summary(summary)
             tracker.close(summary)
+        # Imported here: matplotlib is of no use while a run goes on.
+        from fedrf.report import write_report
+
+        write_report([self.folder.path], self.folder.path / "report.html")
         return RunResult(self.folder.path, self.config, summary)
 
     def _until_done(self, make: Callable[..., Federation], tracker: Tracker, display: Display) -> str:

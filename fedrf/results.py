@@ -44,11 +44,11 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: Config, out: Path | None) -> RunFolder:
-        """Make a new directory; one that already holds a run is never touched."""
+        """Make a new directory; one in which a run has got anywhere is never touched."""
         if out is None:
             stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
             out = Path("runs") / f"{config.data.name}-{config.data.target}-{config.method}-{stamp}"
-        if (out / "config.yaml").exists():
+        if cls(out).rows() or any(out.glob("checkpoints/*/*.ckpt")):
             raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
         try:
             out.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,14 @@ def wandb_key() -> str | None:
     return f"{host} in {file}" if known else None
 
 
+def check_tracking(config: Config) -> None:
+    """Raise if W&B could only ask for a login."""
+    if config.track.wandb == "online" and wandb_key() is None:
+        raise ValueError(
+            "track.wandb=online needs a key: run `wandb login` or set WANDB_API_KEY; offline and disabled need none"
+        )
+
+
 class Tracker:
     """Sends figures and the summary to W&B, or nowhere."""
 
@@ -33,10 +41,6 @@ class Tracker:
         self._run: Any = None
         if config.track.wandb == "disabled":
             return
-        if config.track.wandb == "online" and wandb_key() is None:
-            raise ValueError(
-                "track.wandb=online needs a key: run `wandb login` or set WANDB_API_KEY; offline and disabled need none"
-            )
         import wandb
 
         name = f"{config.method}-{config.data.target}-s{config.seed}"

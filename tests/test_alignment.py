@@ -74,9 +74,11 @@ def test_proximal_step_in_single_precision_for_sources_that_are_almost_alike(gam
     aligner, v, difference = random(50, 4).float(), random(50, seed=1), random(50, seed=2)
     columns = torch.stack([v, v + 1e-4 * difference], dim=1).float()
     exact = proximal_step(aligner.double(), columns.double(), gamma)
-    dense = torch.eye(50, dtype=torch.float64) - columns.double() @ torch.linalg.pinv(
-        torch.cat([columns.double(), gamma**0.5 * torch.eye(2, dtype=torch.float64)])
-    )[:, :50]
+    dense = (
+        torch.eye(50, dtype=torch.float64)
+        - columns.double()
+        @ torch.linalg.pinv(torch.cat([columns.double(), gamma**0.5 * torch.eye(2, dtype=torch.float64)]))[:, :50]
+    )
     torch.testing.assert_close(exact, dense @ aligner.double(), rtol=0, atol=1e-6)
     torch.testing.assert_close(proximal_step(aligner, columns, gamma).double(), exact, rtol=0, atol=1e-5)
 

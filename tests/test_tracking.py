@@ -1,0 +1,26 @@
+"""W&B from the driver: offline without an account, online never with a prompt."""
+
+import pytest
+
+import fedrf
+from tests.conftest import TINY
+
+
+def test_offline_needs_no_account_and_records_the_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    settings = {**TINY, "track.wandb": "offline", "track.tensorboard": True}
+    result = fedrf.run(None, settings, out=tmp_path / "run", local=True)
+    recorded = list(result.folder.glob("wandb/offline-run-*/*.wandb"))
+    assert len(recorded) == 1
+    content = recorded[0].read_bytes()
+    for expected in (b"fedrf-plus-handwritten-s0", b"digits-handwritten", b"street/loss", b"target_accuracy"):
+        assert expected in content, expected
+    assert len(list(result.folder.glob("tensorboard/*/events*"))) == 4
+
+
+def test_online_without_a_key_is_refused_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    with pytest.raises(ValueError, match=r"track\.wandb=online needs a key: run `wandb login`"):
+        fedrf.run(None, {**TINY, "track.wandb": "online"}, out=tmp_path / "run", local=True)
+    assert not (tmp_path / "run").exists()
