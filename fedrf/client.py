@@ -93,7 +93,7 @@ class Client:
         self.waited = 0.0
         self.figures: dict[str, float] = {}
         self.ballots: list[dict[str, Tensor]] = []
-        self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when == "last" else None
+        self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
         self.model, self.trunk = self._build(inputs)
 
     @property
@@ -169,7 +169,7 @@ class Client:
         trained = parts["aligner"] + (parts["extractor"] if self.schedule.learns_extractor else [])
         trained += [] if self.schedule.is_target else parts["classifier"]
         optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(trained, lr=self.config.train.lr)]
-        return optimizers + ([self.stage.optimizer(model)] if self.stage else [])
+        return optimizers + ([self.stage.optimizer(model)] if self.stage and self.stage.is_last else [])
 
     def _logger(self) -> TensorBoardLogger | bool:
         if not self.config.track.tensorboard:
@@ -216,6 +216,9 @@ class Client:
     def _learn(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox) -> None:
         loss = self.method.target_loss if self.schedule.is_target else self.method.source_loss
         terms = loss(model, batch, features, inbox, self.config)
+        if self.stage and not self.stage.is_last:
+            joint = self.stage.loss(model, batch, features, self.trunk, batch.round)
+            terms |= {"loss": terms.get("loss", 0) + joint, "adaptation": joint.detach()}
         self.figures = {"round": float(batch.round), **{name: float(term.detach()) for name, term in terms.items()}}
         if self.schedule.is_target and self._evaluates(batch.round):
             self.figures |= evaluate(model, self.trunk, self.scorer)
@@ -260,6 +263,7 @@ class Client:
     def _follow(self, model: DomainModel, reply: Reply) -> None:
         for kind, values in reply.parts.items():
             model.set_part(kind, torch.tensor(values))
+        self.own.outdated = self.own.outdated or "extractor" in reply.parts
         self.model_version = reply.model_version
 
     def _parts(self, model: DomainModel, kinds: tuple[str, ...], number: int) -> list[AnyMessage]:
@@ -316,7 +320,7 @@ class Rounds:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.steps = client.config.adapt.steps if client.stage else 0
+        self.steps = client.config.adapt.steps if client.stage and client.stage.is_last else 0
 
     def __len__(self) -> int:
         return self.client.last_round + self.steps

@@ -26,6 +26,11 @@ class OwnEmbedding(nn.Module):
         moves, and once where it does not.
     memory
         Share of the past in a running mean.
+
+    Attributes
+    ----------
+    outdated
+        Set it when the extractor was replaced: the next exact mean is a new one.
     """
 
     mean: Tensor
@@ -34,6 +39,7 @@ class OwnEmbedding(nn.Module):
     def __init__(self, size: int, message: str, memory: float = 0.9, refresh: int = 5, moves: bool = True) -> None:
         super().__init__()
         self.message, self.memory, self.refresh, self.moves = message, memory, refresh, moves
+        self.outdated = False
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
 
@@ -49,8 +55,9 @@ class OwnEmbedding(nn.Module):
             self.mean.copy_(blend.detach())
             # Divided by the weights that were given out so far: the first mean is the first batch's.
             return blend / (1 - self.memory ** (number + 1))
-        if number == 0 or (self.moves and number % self.refresh == 0):
+        if number == 0 or self.outdated or (self.moves and number % self.refresh == 0):
             self.mean.copy_(_mean(whole_set))
+            self.outdated = False
         # The value of the whole set, the gradient of the batch.
         return self.mean + (batch - batch.detach())
 

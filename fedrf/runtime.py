@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import ceil, floor
@@ -21,7 +22,7 @@ from fedrf.messages import Envelope, Reply
 from fedrf.place import Place
 
 SHARED_BYTES = 100_000  # larger arrays go through shared memory, once for all who read them
-CLOSE_SECONDS = 10.0
+CLOSE_SECONDS = ROOM_SECONDS = 10.0
 
 
 class ClusterResources(NamedTuple):
@@ -155,6 +156,7 @@ class RaySession:
                 ray.kill(others.pop())  # of another size, and in the way
         if missing:
             self._check_room(count, shares)
+            self._wait_for_room(missing, shares)
             actor = ray.remote(self.actor).options(
                 num_cpus=shares.cpus * shares.clients,
                 num_gpus=shares.gpus * shares.clients,
@@ -191,6 +193,27 @@ class RaySession:
                     f"resources.{kind.lower()}s_per_client={each:g}: {count} clients need {each * count:g} {kind}s and "
                     f"Ray has {has:g}; at most {floor(1000 * has / count) / 1000:g} each, or fewer data.sources"
                 )
+
+    @staticmethod
+    def _wait_for_room(processes: int, shares: Shares) -> None:
+        """Fail where others keep what the clients need, instead of waiting for ever; what just ended needs a moment."""
+        import ray
+
+        needed = {"CPU": processes * shares.clients * shares.cpus, "GPU": processes * shares.clients * shares.gpus}
+        deadline = time.monotonic() + ROOM_SECONDS
+        while True:
+            free = ray.available_resources()
+            short = [kind for kind, number in needed.items() if number > free.get(kind, 0.0) + 1e-6]
+            if not short:
+                return
+            if time.monotonic() > deadline:
+                kind = short[0]
+                raise ValueError(
+                    f"resources.{kind.lower()}s_per_client={getattr(shares, kind.lower() + 's'):g}: the clients need "
+                    f"{needed[kind]:g} {kind}s, and of Ray's {ray.cluster_resources().get(kind, 0):g} only "
+                    f"{free.get(kind, 0):g} are free; take less, or wait for the others"
+                )
+            time.sleep(0.2)
 
     def close(self) -> None:
         """End what this session started."""

@@ -1,7 +1,8 @@
-"""What the target does by itself: evaluation, and the stage after the last round (no communication).
+"""What the target does by itself: evaluation, and adaptation to its own samples, which needs no communication.
 
-W and C stay as the federation left them; the target's own part of the extractor learns to make predictions informative:
-confident on each sample, diverse over all, and optionally true to pseudo-labels.
+Predictions are made informative: confident on each sample, diverse over all, and optionally true to pseudo-labels. In a
+stage after the last round (`adapt.when=last`) the target's own part of the extractor learns that, with W and C as the
+federation left them. Within the rounds (`joint`) it is one more term of the target's loss, for all that it trains.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class TargetStage:
 
     def __init__(self, config: Config) -> None:
         self.settings, self.every = config.adapt, config.track.evaluate_every
+        self.is_last = config.adapt.when == "last"
         self.guesses: Tensor | None = None
 
     def optimizer(self, model: DomainModel) -> torch.optim.Optimizer:
@@ -34,19 +36,23 @@ class TargetStage:
     def step(
         self, model: DomainModel, batch: Batch, trunk: Tensor, score: Callable[[Tensor], float], number: int
     ) -> Figures:
-        """Take one step; return figures where it is time for some."""
+        """Take one step of the stage after the rounds; return figures where it is time for some."""
         model.extractor.adapter.requires_grad_(True)
-        if self.settings.pseudo_labels and (number - 1) % self.settings.renew == 0:
-            self.guesses = guess(model, trunk)
-        aligned = model.align(model.features(batch.inputs))
-        logits = model.classifier(model.scale * aligned)
-        loss = -information(logits.softmax(1))
-        if self.settings.pseudo_labels and self.guesses is not None:
-            loss = loss + self.settings.pseudo_labels * cross_entropy(logits, self.guesses[batch.rows])
+        loss = self.loss(model, batch, model.features(batch.inputs), trunk, number)
         model.step(loss, which=1)
         if number % self.every:
             return {}
         return {"step": float(number), "loss": float(loss.detach()), **evaluate(model, trunk, score)}
+
+    def loss(self, model: DomainModel, batch: Batch, features: Tensor, trunk: Tensor, number: int) -> Tensor:
+        """Return what is minimised; pseudo-labels are renewed from time to time."""
+        logits = model.logits(features)
+        loss = -information(logits.softmax(1))
+        if not self.settings.pseudo_labels:
+            return loss
+        if self.guesses is None or (number - 1) % self.settings.renew == 0:
+            self.guesses = guess(model, trunk)
+        return loss + self.settings.pseudo_labels * cross_entropy(logits, self.guesses[batch.rows])
 
 
 @torch.no_grad()

@@ -37,6 +37,13 @@ def test_exact_is_renewed_every_few_rounds_only_where_the_extractor_moves():
     assert [float(still(FIRST, [SECOND])[0]) for _ in range(5)] == [1.0] * 5
 
 
+def test_exact_is_renewed_at_once_when_the_extractor_was_replaced():
+    own = OwnEmbedding(4, "exact", refresh=100)
+    own(FIRST, [FIRST])
+    own.outdated = True
+    assert [float(own(FIRST, [piece])[0]) for piece in (SECOND, FIRST)] == [4.0, 4.0]
+
+
 def test_memory_survives_a_checkpoint():
     own, other = OwnEmbedding(4, "running", memory=0.5), OwnEmbedding(4, "running", memory=0.5)
     own(FIRST, [])

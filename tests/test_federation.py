@@ -351,3 +351,27 @@ def test_exchanges_a_round(tmp_path):
     averaged = {**SYNC, "model.sharing": "averaged", "model.extractor_interval": 2}
     _, seen = run_sniffed(averaged, tmp_path / "averaged")
     assert sum(name == "exchange" for name, *_ in seen) == 4 * (6 + 1 + ceil(6 / 2) - 1)
+
+
+@pytest.mark.parametrize("sharing", ["frozen", "local"])
+@pytest.mark.parametrize("pseudo_labels", [0, 0.3])
+def test_joint_adaptation_trains_the_target_within_the_rounds(tmp_path, sharing, pseudo_labels):
+    settings = {**SYNC, "adapt.when": "joint", "adapt.pseudo_labels": pseudo_labels, "model.sharing": sharing}
+    result, _ = run_sniffed(settings, tmp_path / "run")
+    rows = [row for row in RunFolder(result.folder).rows() if row["client"] == "handwritten" and "adaptation" in row]
+    assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(row["loss"] == row["adaptation"] for row in rows)
+    assert result.summary["communication"]["by_direction"]["up"]["aligner"] == 6 * 4 * 4 * 60 * 8
+    weights = load_file(result.folder / "checkpoints/handwritten/final.safetensors")
+    assert bool(weights["extractor.adapter.outer.weight"].any()) == (sharing == "local")
+
+
+def test_pseudo_labels_in_the_last_stage(tmp_path):
+    with_labels, _ = run_sniffed({**SYNC, "adapt.pseudo_labels": 1.0, "adapt.renew": 2}, tmp_path / "with")
+    without, _ = run_sniffed(SYNC, tmp_path / "without")
+    assert (with_labels.folder / "checkpoints/street/final.safetensors").read_bytes() == (
+        without.folder / "checkpoints/street/final.safetensors"
+    ).read_bytes()
+    assert (with_labels.folder / "checkpoints/handwritten/final.safetensors").read_bytes() != (
+        without.folder / "checkpoints/handwritten/final.safetensors"
+    ).read_bytes()

@@ -182,6 +182,29 @@ def test_too_few_resources_fail_at_once_and_say_what_to_change(ray_session, tmp_
         fedrf.run(None, {**TINY, key: value}, out=tmp_path / "run", session=ray_session)
 
 
+def test_resources_that_others_hold_are_not_waited_for_for_ever(ray_session, tmp_path):
+    import ray
+
+    @ray.remote(num_gpus=3)
+    class Neighbour:
+        def here(self):
+            return True
+
+    neighbour = Neighbour.remote()
+    assert ray.get(neighbour.here.remote())
+    try:
+        with pytest.raises(ValueError, match="the clients need 4 GPUs, and of Ray's 5 only 2 are free"):
+            fedrf.run(None, {**TINY, "resources.gpus_per_client": 1}, out=tmp_path / "run", session=ray_session)
+    finally:
+        ray.kill(neighbour)
+
+
+def test_several_clients_in_one_actor(ray_session, tmp_path, undisturbed):
+    settings = {**SLOW, "resources.clients_per_actor": 3}
+    result = fedrf.run(None, settings, out=tmp_path / "run", session=ray_session)
+    assert final_weights(result) == undisturbed
+
+
 def test_a_client_that_fails_ends_the_run_with_its_reason(ray_session, tmp_path):
     settings = {**TINY, "model.extractor": "identity"}  # images are no rows of features
     with pytest.raises(RunFailedError, match="extractor 'identity' needs samples that are rows of features"):
