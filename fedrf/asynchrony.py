@@ -16,7 +16,7 @@ from fedrf.config import FederationConfig
 
 @dataclass
 class AsyncPart:
-    """The current aggregate of one part, and what it is made from."""
+    """The current aggregate of one part, which the caller keeps up to date, and what it is made from."""
 
     current: Array | None = None
     newest: dict[str, tuple[Array, int]] = field(default_factory=dict)
@@ -30,30 +30,28 @@ class AsyncPart:
         age: Callable[[int], float],
         counts: dict[str, int],
         settings: FederationConfig,
-    ) -> bool:
-        """Take in one client's values, grown from model version `basis`; tell whether the aggregate changed.
+    ) -> Array | None:
+        """Take in one client's values, grown from model version `basis`; return the new aggregate if there is one.
 
         `mean` and the robust rules combine the newest of every client that is not too old; `fedasync` moves towards
         each update as it comes; `fedbuff` waits for a full buffer.
         """
         if age(basis) > settings.max_staleness:
-            return False
+            return None
         discount = staleness_weight(age(basis), settings.staleness_exponent)
         if settings.aggregation == "fedasync":
             before = values if self.current is None else self.current
-            self.current = mix(before, values, settings.mixing * discount)
-            return True
+            return mix(before, values, settings.mixing * discount)
         if settings.aggregation == "fedbuff":
             self.buffer.append((values, discount))
             if len(self.buffer) < settings.buffer:
-                return False
-            self.current, self.buffer = flush(self.buffer), []
-            return True
+                return None
+            full, self.buffer = self.buffer, []
+            return flush(full)
         self.newest[sender] = (values, basis)
         usable = [name for name in sorted(self.newest) if age(self.newest[name][1]) <= settings.max_staleness]
         weights = [
             counts.get(name, 1) * staleness_weight(age(self.newest[name][1]), settings.staleness_exponent)
             for name in usable
         ]
-        self.current = RULES[settings.aggregation]([self.newest[name][0] for name in usable], np.array(weights))
-        return True
+        return RULES[settings.aggregation]([self.newest[name][0] for name in usable], np.array(weights))

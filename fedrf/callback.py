@@ -30,7 +30,8 @@ class Saver(Callback):
             "committed": client.committed,
             "generation": client.generation,
             "figures": client.figures,
-            "guesses": client.stage.guesses if client.stage else None,
+            "ballots": client.ballots,
+            "stage": client.stage.state_dict() if client.stage else None,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -39,8 +40,13 @@ class Saver(Callback):
         client.round, client.model_version = state_dict["round"], state_dict["model_version"]
         client.committed, client.figures = state_dict["committed"], state_dict["figures"]
         client.generation = self.saved = state_dict["generation"]
+        client.ballots = state_dict["ballots"]
         if client.stage:
-            client.stage.guesses = state_dict["guesses"]
+            client.stage.load_state_dict(state_dict["stage"])
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Join the others, now that a checkpoint has been read."""
+        self.client.join()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -48,16 +54,16 @@ class Saver(Callback):
         """Save when a generation has begun and, in the stage after the rounds, from time to time."""
         client = self.client
         pause = client.config.federation.checkpoint_seconds
-        lingers = client.committed and time.monotonic() - self.saved_at >= pause
-        if client.generation > self.saved or lingers:
+        is_due = client.stopped or time.monotonic() - self.saved_at >= pause
+        if client.generation > self.saved or (client.committed and is_due):
             self._save(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Commit after the last round, and save what the last reply asked for."""
+        """Commit after the last round, and save what the last reply asked for: such a checkpoint trains no further."""
         if not self.client.stopped:
             self.client.commit()
-        if self.client.generation > self.saved:
-            self._save(trainer)
+            if self.client.generation > self.saved:
+                self._save(trainer)
 
     def _save(self, trainer: Trainer) -> None:
         generation = self.client.generation

@@ -94,20 +94,19 @@ class CoordinatorFiles:
         files = self._committed()[-GENERATIONS:]
         return int(files[0].stem) if files else 0
 
-    def load(self) -> Any:
-        """Return the newest state that counts."""
-        files = self._committed()
-        if not files:
-            raise ValueError(f"{self.run} has no complete checkpoint to resume from")
-        return pickle.loads(files[-1].read_bytes())
+    def load(self) -> tuple[Any, dict[str, int]]:
+        """Return the newest state that counts, and the generation of each client's file that belongs to it."""
+        picture, saved = pickle.loads(self._committed()[-1].read_bytes())
+        return pickle.loads(picture), saved
 
-    def save(self, generation: int, state: bytes) -> None:
+    def save(self, generation: int, picture: bytes, saved: dict[str, int]) -> None:
         """Make a generation count, and forget those before the last two."""
         self.check_owner()
-        write_atomically(self.folder / f"{generation:06d}.pickle", lambda path: path.write_bytes(state))
+        content = pickle.dumps((picture, saved))
+        write_atomically(self.folder / f"{generation:06d}.pickle", lambda path: path.write_bytes(content))
         for path in self._committed()[:-GENERATIONS]:
             path.unlink()
 
     def client_files(self) -> dict[str, Path]:
         """Return which checkpoint of each client belongs to the newest generation that counts."""
-        return {name: ClientFiles(self.run, name).path(number) for name, number in self.load().saved.items()}
+        return {name: ClientFiles(self.run, name).path(number) for name, number in self.load()[1].items()}

@@ -236,6 +236,8 @@ def main() -> None:
     command = typer.main.get_command(app)
     try:
         sys.exit(command.main(standalone_mode=False))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(INTERRUPTED)
     except Exception as error:
         shown = getattr(error, "format_message", None)
         if shown is None and not isinstance(error, ValueError | OSError | MemoryError | RunFailedError):

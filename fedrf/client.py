@@ -86,7 +86,7 @@ class Client:
     ) -> None:
         self.config, self.place, self.link, self.scorer = config, place, link, scorer
         self.schedule = Schedule(config, place.name, place.sources, place.target)
-        self.labels = labels
+        self.labels, self.size = labels, len(inputs)
         self.method = METHODS[config.method]
         self.round = self.model_version = self.generation = 0
         self.committed = self.stopped = False
@@ -150,15 +150,22 @@ class Client:
         model.add_module("own", self.own)
         model.extractor.adapter.requires_grad_(self.schedule.learns_extractor)
         model.play_round, model.make_optimizers = self._play_round, self._optimizers
-        if self.place.checkpoint is None:
-            self._follow(model, reply)
-            self.round = reply.round
-            if align.warm_start != "none" and not reply.parts:
-                self._warm_start(model, trunk)
+        self.welcome = reply
+        if align.warm_start != "none" and not reply.parts and self.place.checkpoint is None:
+            self._warm_start(model, trunk)
         return model, trunk
 
+    def join(self) -> None:
+        """Go on where the others are, if that is further than this client came, by itself or in its checkpoint."""
+        is_behind = self.welcome.round > self.round or self.place.checkpoint is None
+        if is_behind and not self.committed:
+            self._follow(self.model, self.welcome)
+            self.round = min(self.welcome.round, self.last_round)
+        for figures in self.stage.history if self.stage else ():
+            self._record(figures)
+
     def _greet(self, width: float) -> tuple[float, Reply]:
-        count = len(self.labels) if self.config.federation.aggregation == "weighted" and self.labels is not None else 1
+        count = self.size if self.config.federation.aggregation == "weighted" else 1
         greeting = Greeting(self.place.name, 0, self.place.attempt, width, count)
         answer: tuple[float, Reply] = self._call("greet", greeting)
         return answer
@@ -278,7 +285,7 @@ class Client:
         """Report figures outside of a round."""
         if figures:
             number = min(self.round, self.last_round)
-            self._call("report", Metrics(self.place.name, number, self.place.attempt, figures))
+            self.stopped |= self._call("report", Metrics(self.place.name, number, self.place.attempt, figures))
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return self.link(name, *arguments)

@@ -129,6 +129,9 @@ class Experiment:
         try:
             with Display(self.config, self.target) as display:
                 status = self._until_done(make, tracker, display)
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
         finally:
             rows = self.folder.rows()
             summary = summarise(self.config, self.sources, status, self.progress, rows, self.failures)
@@ -177,7 +180,8 @@ class Experiment:
                 stopping = True
                 federation.call("stop")
         self._poll(federation, tracker, display)
-        return "interrupted" if stopping else "finished"
+        came_through = any(row["client"] == self.target and row.get("final") for row in self.folder.rows())
+        return "finished" if came_through else "interrupted"
 
     def _again(self, federation: Federation, ended: Ended) -> bool:
         """Start a client again that was lost, without stopping the others; raise where that cannot be."""
@@ -205,4 +209,4 @@ class Experiment:
 
 def federation_rows(files: CoordinatorFiles) -> int:
     """Return how many figures were written when the newest checkpoint was made."""
-    return int(files.load().ledger.first_row)
+    return int(files.load()[0].ledger.first_row)

@@ -8,6 +8,7 @@ federation left them. Within the rounds (`joint`) it is one more term of the tar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,15 @@ class TargetStage:
         self.settings, self.every = config.adapt, config.track.evaluate_every
         self.is_last = config.adapt.when == "last"
         self.guesses: Tensor | None = None
+        self.history: list[Figures] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs; the coordinator's has no figures of this stage."""
+        return {"guesses": self.guesses, "history": self.history}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to a checkpoint."""
+        self.guesses, self.history = state["guesses"], state["history"]
 
     def optimizer(self, model: DomainModel) -> torch.optim.Optimizer:
         """Return an optimiser for the only thing that is trained here."""
@@ -42,7 +52,8 @@ class TargetStage:
         model.step(loss, which=1)
         if number % self.every:
             return {}
-        return {"step": float(number), "loss": float(loss.detach()), **evaluate(model, trunk, score)}
+        self.history.append({"step": float(number), "loss": float(loss.detach()), **evaluate(model, trunk, score)})
+        return self.history[-1]
 
     def loss(self, model: DomainModel, batch: Batch, features: Tensor, trunk: Tensor, number: int) -> Tensor:
         """Return what is minimised; pseudo-labels are renewed from time to time."""

@@ -175,7 +175,7 @@ def test_a_repeated_call_changes_nothing_and_gets_the_same_answer(tmp_path, mode
         replies = await asyncio.gather(*calls)
         before = (await one.poll(0))["traffic"]
         again = await one.exchange(first)
-        return replies, again, before, (await one.poll(0))["traffic"], one.state.version
+        return replies, again, before, (await one.poll(0))["traffic"], one.state.model.version
 
     replies, again, before, after, version = play(main())
     assert replies[0] is replies[1] is again
@@ -224,7 +224,7 @@ def test_in_async_mode_sources_never_wait(tmp_path):
     async def main():
         one = coordinator(tmp_path, federation__mode="async")
         for number in range(1, 6):
-            reply = await one.exchange(envelope(A, number, aligner=number * ONES, version=one.state.version))
+            reply = await one.exchange(envelope(A, number, aligner=number * ONES, version=one.state.model.version))
         return reply
 
     np.testing.assert_array_equal(play(main()).parts["aligner"], 5 * ONES)
@@ -253,7 +253,7 @@ def test_stale_messages_are_discounted_and_too_old_ones_left_out(tmp_path):
         )
         await one.exchange(envelope(A, 2, aligner=0 * ONES, version=0))
         for number in (2, 3):
-            reply = await one.exchange(envelope(B, number, aligner=3 * ONES, version=one.state.version))
+            reply = await one.exchange(envelope(B, number, aligner=3 * ONES, version=one.state.model.version))
         return reply, await one.poll(0)
 
     reply, progress = play(main(5))
@@ -269,7 +269,9 @@ def test_fedasync_mixes_and_fedbuff_waits_for_a_full_buffer(tmp_path):
         replies = []
         for number, sender in enumerate((A, B, A), start=2):
             values = number * ONES
-            replies.append(await one.exchange(envelope(sender, number, aligner=values, version=one.state.version)))
+            replies.append(
+                await one.exchange(envelope(sender, number, aligner=values, version=one.state.model.version))
+            )
         return [reply.parts.get("aligner", np.zeros((1, 1)))[0, 0] for reply in replies]
 
     assert play(main("fedasync", federation__mixing=0.5)) == [2.0, 2.5, 3.25]
@@ -289,12 +291,12 @@ def test_a_generation_counts_when_all_have_saved_and_can_be_resumed(tmp_path):
     assert play(main()) == [0, 0, 1]
 
     async def resumed():
-        return Coordinator(load_config(None, BASE), (A, B), T, CoordinatorFiles(tmp_path), resume=True).state
+        return Coordinator(load_config(None, BASE), (A, B), T, CoordinatorFiles(tmp_path), resume=True)
 
-    state = play(resumed())
+    state, generations = play(resumed()).state, play(resumed()).generations
     assert state.rounds == {A: 1, B: 1, T: 1}
-    assert state.saved == {A: 1, B: 1, T: 1}
-    np.testing.assert_allclose(state.embeddings[A][0].values, [0.1, 0])
+    assert (generations.number, generations.saved) == (1, {A: 1, B: 1, T: 1})
+    np.testing.assert_allclose(state.model.embeddings[A][0].values, [0.1, 0])
 
 
 def test_only_two_generations_are_kept(tmp_path):

@@ -4,11 +4,14 @@ import doctest
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import fedrf
+from fedrf.config import Config, load_config
 
 ROOT = Path(__file__).parent.parent
 MODULES = [m.name for m in pkgutil.walk_packages(fedrf.__path__, "fedrf.") if not m.name.endswith("__main__")]
@@ -20,13 +23,32 @@ def test_docstring_examples(name):
     assert result.failed == 0
 
 
-def test_readme_examples_run_from_top_to_bottom():
+def test_readme_examples_run_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     scope = {}
     for block in blocks:
         exec(block, scope)
     assert scope["rf"].mmd_.after < scope["rf"].mmd_.before
+    assert scope["result"].finished
+
+
+def test_settings_that_the_documentation_names_are_allowed():
+    table = re.findall(r"^\| .* \| `(federation\.[^`]*)` \|$", (ROOT / "docs/protocol.md").read_text(), re.MULTILINE)
+    assert len(table) == 10
+    for overrides in table:
+        load_config(None, ["method=fedrf-tca", *overrides.split()])
+
+
+def test_commands_that_the_documentation_shows_exist():
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/protocol.md"))
+    options = set(re.findall(r"fedrf run [^\n`]*?(--[a-z]+)", text))
+    known = subprocess.run([sys.executable, "-m", "fedrf", "run", "--help"], capture_output=True, text=True).stdout
+    assert options >= {"--resume", "--address"}
+    assert all(option in known for option in options)
+    keys = set(re.findall(r"\b((?:data|model|align|train|adapt|federation|resources|track)\.[a-z_]+)=", text))
+    assert keys <= {key for key, *_ in Config.describe()}
 
 
 def test_make_targets_that_are_named_exist():

@@ -107,6 +107,33 @@ def test_an_interrupted_run_is_saved_and_goes_on(tmp_path, mode):
         assert final_weights(resumed) == final_weights(undisturbed)
 
 
+class InterruptedLate(LocalFederation):
+    """Ctrl-C while the target adapts by itself."""
+
+    struck = False
+
+    def wait(self, seconds):
+        if not self.struck and any("step" in row for row in self.call("poll", 0)["rows"]):
+            self.struck = True
+            raise KeyboardInterrupt
+        return super().wait(0.001)
+
+
+def test_an_interruption_in_the_last_stage(tmp_path):
+    long = {**SYNC, "adapt.steps": 200, "adapt.pseudo_labels": 0.3, "adapt.renew": 7}
+    config = load_config(None, long)
+    stopped = Experiment(config, RunFolder.create(config, tmp_path / "run"), False).run(InterruptedLate)
+    assert stopped.summary["status"] == "interrupted"
+    steps = [row["step"] for row in RunFolder(stopped.folder).rows() if "step" in row]
+    assert 0 < max(steps) < 200
+    resumed = fedrf.run(resume=tmp_path / "run", local=True)
+    assert resumed.finished
+    undisturbed = fedrf.run(None, long, out=tmp_path / "undisturbed", local=True)
+    assert final_weights(resumed) == final_weights(undisturbed)
+    steps = [row["step"] for row in RunFolder(resumed.folder).rows() if "step" in row]
+    assert steps == list(range(2, 201, 2))
+
+
 def test_a_finished_run_is_not_run_again(finished):
     before = (finished.folder / "summary.json").stat().st_mtime_ns
     again = fedrf.run(resume=finished.folder, local=True)

@@ -1,0 +1,111 @@
+"""What the federation has in common: the newest Σℓ of each client, and the aggregate of W, C and the extractors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedrf.aggregation import RULES, Array
+from fedrf.asynchrony import AsyncPart
+from fedrf.config import Config
+from fedrf.messages import Message
+
+PARTS = ("aligner", "classifier", "extractor")
+Accepted = dict[str, Message]
+
+
+@dataclass
+class SharedModel:
+    """Grows by whole rounds (sync) or by one client's messages at a time (async).
+
+    Attributes
+    ----------
+    current
+        The aggregate of each part.
+    embeddings
+        The newest Σℓ of each client, with the version of the model that its sender had.
+    version
+        How many updates the model has seen; only counted in async mode.
+    counts
+        Samples of each client, where the rule weighs by them.
+    """
+
+    config: Config
+    sources: tuple[str, ...]
+    target: str
+    current: dict[str, Array] = field(default_factory=dict)
+    embeddings: dict[str, tuple[Message, int]] = field(default_factory=dict)
+    blends: dict[str, AsyncPart] = field(default_factory=lambda: {kind: AsyncPart() for kind in PARTS})
+    version: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def combine(self, entries: dict[str, Accepted]) -> set[str]:
+        """Aggregate each part over all clients that sent it, in the order of the clients; return what there was."""
+        combined = set()
+        for kind in PARTS:
+            senders = [name for name in (*self.sources, self.target) if kind in entries.get(name, {})]
+            if senders:
+                weights = np.array([self._weight(name) for name in senders], dtype=np.float64)
+                rule = RULES[self.config.federation.aggregation]
+                self._set(kind, rule([entries[name][kind].values for name in senders], weights))
+                combined.add(kind)
+        return combined
+
+    def post(self, entries: dict[str, Accepted]) -> None:
+        """Replace all embeddings by those of a new round."""
+        self.embeddings = {
+            name: (accepted["mean_embedding"], self.version)
+            for name, accepted in entries.items()
+            if "mean_embedding" in accepted
+        }
+
+    def blend(self, sender: str, accepted: Accepted, version: int) -> None:
+        """Take in one client's messages, grown from `version` of the model."""
+        if "mean_embedding" in accepted:
+            self.embeddings[sender] = (accepted["mean_embedding"], version)
+        for kind in PARTS:
+            if kind in accepted:
+                part, counts = self.blends[kind], {name: self._weight(name) for name in (*self.sources, self.target)}
+                values = part.add(sender, accepted[kind].values, version, self.age, counts, self.config.federation)
+                if values is not None:
+                    self._set(kind, values)
+                    part.current = self.current[kind]
+        if sender in self.sources:
+            self.version += 1
+
+    def age(self, version: int) -> float:
+        """Return the rounds that passed since a version of the model: updates divided by sources."""
+        return (self.version - version) / len(self.sources)
+
+    def peers(self, receiver: str) -> tuple[Message, ...]:
+        """Return Σℓ that a client may see: the sources' at the target, the target's at a source."""
+        fresh = self._fresh()
+        names = self.sources if receiver == self.target else (self.target,)
+        return tuple(fresh[name] for name in names if name in fresh)
+
+    def _fresh(self) -> dict[str, Message]:
+        limit = self.config.federation.max_staleness
+        return {name: message for name, (message, version) in self.embeddings.items() if self.age(version) <= limit}
+
+    def _weight(self, name: str) -> int:
+        return self.counts.get(name, 1) if self.config.federation.aggregation == "weighted" else 1
+
+    def _set(self, kind: str, values: Array) -> None:
+        if kind == "aligner" and self.config.align.step == "proximal":
+            values = self._after_proximal_step(values)
+        self.current[kind] = values
+
+    def _after_proximal_step(self, aligner: Array) -> Array:
+        """Return W after the closed-form step against the discrepancies of all sources whose Σℓ is at hand."""
+        fresh = self._fresh()
+        sources = [name for name in self.sources if name in fresh]
+        if self.target not in fresh or not sources:
+            return aligner
+        # Imported here: a coordinator that only averages starts seconds sooner without torch.
+        import torch
+
+        from fedrf.alignment import proximal_step
+
+        columns = np.stack([fresh[name].values - fresh[self.target].values for name in sources], axis=1)
+        return proximal_step(torch.tensor(aligner), torch.from_numpy(columns), self.config.align.gamma).numpy()
