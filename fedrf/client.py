@@ -37,17 +37,14 @@ from fedrf.messages import (
     MeanEmbedding,
     Message,
     Metrics,
-    Product,
     Reply,
-    Statistics,
 )
 from fedrf.methods import METHODS, Inbox
 from fedrf.model import Batch, DomainModel
 from fedrf.place import Place
 from fedrf.schedule import Schedule
 from fedrf.target_stage import TargetStage, evaluate
-from fedrf.tca import DomainStatistics
-from fedrf.warm_start import scatter_product
+from fedrf.warming import take_part
 
 Link = Callable[..., Any]
 CARRIERS: dict[str, type[Message]] = {"aligner": Aligner, "classifier": Classifier, "extractor": Extractor}
@@ -95,6 +92,7 @@ class Client:
         self.ballots: list[dict[str, Tensor]] = []
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
         self.model, self.trunk = self._build(inputs)
+        self._warm_start()
 
     @property
     def last_round(self) -> int:
@@ -151,9 +149,14 @@ class Client:
         model.extractor.adapter.requires_grad_(self.schedule.learns_extractor)
         model.play_round, model.make_optimizers = self._play_round, self._optimizers
         self.welcome = reply
-        if align.warm_start != "none" and not reply.parts and self.place.checkpoint is None:
-            self._warm_start(model, trunk)
         return model, trunk
+
+    def _warm_start(self) -> None:
+        """Take W from federated closed-form RF-TCA, unless there is a model already."""
+        form = self.config.align.warm_start
+        if form != "none" and not self.welcome.parts and self.place.checkpoint is None:
+            aligner = take_part(form, self.place, self._call, lambda: self._all_features(self.model))
+            self.model.set_part("aligner", aligner)
 
     def join(self) -> None:
         """Go on where the others are, if that is further than this client came, by itself or in its checkpoint."""
@@ -293,30 +296,10 @@ class Client:
     # All local samples
 
     def _all_features(self, model: DomainModel) -> Iterator[Tensor]:
+        """Yield the random features of all samples, in pieces that bound the memory."""
         with torch.no_grad():
             for rows in self.trunk.split(ROWS):
                 yield model.features(rows.to(model.device))
-
-    def _warm_start(self, model: DomainModel, trunk: Tensor) -> None:
-        """Take W from federated closed-form RF-TCA, in one message or by subspace iteration."""
-        self.trunk = trunk
-        name, attempt = self.place.name, self.place.attempt
-        pieces = list(self._all_features(model)) if len(trunk) <= ROWS else None
-        if self.config.align.warm_start == "statistics":
-            total = DomainStatistics.empty(model.random_features.out_features)
-            for piece in self._all_features(model):
-                total = total + DomainStatistics.of(piece)
-            values = torch.cat([total.total[None].to(total.gram), total.gram]).float().numpy()
-            answer = self._call("warm_start", 0, Statistics(name, 0, attempt, values, len(trunk)))
-        else:
-            summed = torch.stack([piece.sum(0) for piece in self._all_features(model)]).sum(0)
-            message = Product(name, 0, attempt, summed.numpy(), len(trunk))
-            answer, step = self._call("warm_start", 0, message), 0
-            while not answer.done:
-                step += 1
-                product = scatter_product(pieces or self._all_features(model), torch.tensor(answer.values))
-                answer = self._call("warm_start", step, Product(name, 0, attempt, product.numpy(), len(trunk)))
-        model.set_part("aligner", torch.tensor(answer.values))
 
 
 class Rounds:

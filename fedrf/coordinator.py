@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -195,12 +195,12 @@ class Coordinator:
             self.state.model.current["aligner"] = warmth.values
         return warmth
 
-    def _catch_up(self) -> Reply:
+    def _catch_up(self, phase: str = "greet") -> Reply:
         """Where the others are, for a client that comes late or back."""
-        parts = dict(self.state.model.current)
+        parts = self._parts(self.state.model.current, phase)
         self._count_down(parts.items())
-        number, phase = self.state.last_closed
-        done = number if phase >= PHASES.index("round") else number - 1
+        number, closed = self.state.last_closed
+        done = number if closed >= PHASES.index("round") else number - 1
         if self.config.federation.mode == "async":
             done = max(self.state.rounds.get(name, 0) for name in self.sources) - 1
         return Reply(parts=parts, round=max(0, done), model_version=self.state.model.version)
@@ -214,7 +214,7 @@ class Coordinator:
         if self.config.federation.mode == "sync":
             key = (envelope.round, PHASES.index(envelope.phase))
             if key <= state.last_closed:
-                return self._catch_up()  # the others went on without it
+                return self._catch_up(envelope.phase)  # the others went on without it
             state.rounds[sender] = envelope.round
             outcome = await self.meetings.attend(key, sender, accepted, self.config.federation.deadline)
         else:
@@ -283,7 +283,7 @@ class Coordinator:
         state, is_target = self.state, envelope.sender == self.target
         embeddings = state.model.peers(envelope.sender) if "mean_embedding" in accepted else ()
         kinds = [kind for kind in PARTS if kind in outcome.aggregated and (is_target or kind in accepted)]
-        parts = {kind: state.model.current[kind] for kind in kinds}
+        parts = self._parts(kinds, envelope.phase)
         ballots = tuple(state.ballots.values()) if is_target and envelope.phase == "ballot" else ()
         self._count_down((one.kind, one.values) for one in embeddings)
         for sent in (parts, *ballots):
@@ -298,6 +298,11 @@ class Coordinator:
             stop=outcome.stop,
             refused=refused,
         )
+
+    def _parts(self, kinds: Iterable[str], phase: str) -> dict[str, Array]:
+        """Return aggregates to load; no extractor in the middle of a round, whose features went through the old one."""
+        current = self.state.model.current
+        return {kind: current[kind] for kind in kinds if not (phase == "round" and kind == "extractor")}
 
     def _count_down(self, parts: Any) -> None:
         for kind, values in parts:

@@ -1,17 +1,19 @@
-"""The coordinator's side of the warm start: from what clients send, at once or in small steps, to W_RF."""
+"""The warm start of W_RF by federated closed-form RF-TCA, on both sides: all at once, or in a few smaller steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedrf.aggregation import Array
 from fedrf.config import Config
 from fedrf.messages import Product, Statistics
+from fedrf.place import Place
 from fedrf.tca import DomainStatistics
-from fedrf.warm_start import SubspaceIteration, from_statistics
+from fedrf.warm_start import SubspaceIteration, from_statistics, scatter_product
 
 TOLERANCE, MAX_STEPS = 3e-4, 50
 
@@ -23,8 +25,25 @@ class Warmth(NamedTuple):
     done: bool
 
 
+@torch.no_grad()
+def take_part(form: str, place: Place, call: Callable[..., Warmth], features: Callable[[], Iterable[Tensor]]) -> Tensor:
+    """Do a client's part and return W; `features` yields the random features of its samples, in pieces, each time."""
+    if form == "statistics":
+        pieces = iter(features())
+        total = sum((DomainStatistics.of(piece) for piece in pieces), DomainStatistics.of(next(pieces)))
+        values = torch.cat([total.total[None].to(total.gram), total.gram]).float().numpy()
+        return torch.tensor(call("warm_start", 0, Statistics(place.name, 0, place.attempt, values, total.count)).values)
+    counts, sums = zip(*((len(piece), piece.sum(0)) for piece in features()), strict=True)
+    values, step = torch.stack(sums).sum(0).numpy(), 0
+    while True:
+        answer = call("warm_start", step, Product(place.name, 0, place.attempt, values, sum(counts)))
+        if answer.done:
+            return torch.tensor(answer.values)
+        values, step = scatter_product(features(), torch.tensor(answer.values)).numpy(), step + 1
+
+
 class WarmStart:
-    """Solves closed-form RF-TCA for all clients together."""
+    """The coordinator's part."""
 
     def __init__(self, config: Config, target: str) -> None:
         self.gamma, self.dim, self.seed, self.target = config.align.gamma, config.model.dim, config.seed, target

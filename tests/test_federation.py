@@ -375,3 +375,11 @@ def test_pseudo_labels_in_the_last_stage(tmp_path):
     assert (with_labels.folder / "checkpoints/handwritten/final.safetensors").read_bytes() != (
         without.folder / "checkpoints/handwritten/final.safetensors"
     ).read_bytes()
+
+
+@pytest.mark.parametrize("method", ["fedrf-tca", "fedrf-plus", "fedavg"])
+def test_averaged_extractors_without_waiting(tmp_path, method):
+    settings = {**TINY, "method": method, "model.sharing": "averaged", "model.extractor_interval": 2}
+    result, _ = run_sniffed(settings, tmp_path / "run")
+    assert result.finished
+    assert result.summary["communication"]["bytes_by_kind"]["extractor"] > 0
