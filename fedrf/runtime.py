@@ -95,7 +95,9 @@ class ClientActor:
         """Tell process, node and devices."""
         return _where()
 
-    def run(self, config: Mapping[str, Any], place: Any, coordinator: Any, threads: int) -> dict[str, Any]:
+    def run(
+        self, config: Mapping[str, Any], place: Any, coordinator: Any, threads: int, _after: object
+    ) -> dict[str, Any]:
         """Run one client from beginning to end."""
         import ray
 
@@ -261,10 +263,11 @@ class RayFederation:
 
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
         """Begin a client's run; on an actor that Ray is just restarting, as soon as it is back."""
-        place = Place(name, self.sources, self.target, self.run, attempt, checkpoint)
-        reference = self._actors[name].run.remote(
-            self.config.model_dump(mode="json"), place, self._coordinator, max(1, int(self._shares.cpus))
-        )
+        actor, place = self._actors[name], Place(name, self.sources, self.target, self.run, attempt, checkpoint)
+        # A call to an actor that restarts fails, unless it may be repeated. This one may, and the run waits for it.
+        back = actor.where.options(max_task_retries=-1).remote()
+        threads = max(1, int(self._shares.cpus))
+        reference = actor.run.remote(self.config.model_dump(mode="json"), place, self._coordinator, threads, back)
         self._running[reference] = name
 
     def where(self) -> dict[str, dict[str, Any]]:
