@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import warnings
 from enum import StrEnum
@@ -97,7 +96,6 @@ def run(
     from fedrf.display import print_summary
     from fedrf.experiment import run as run_experiment
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # schedulers end jobs with it: save first, as on Ctrl-C
     result = run_experiment(name, given, out=out, seed=seed, local=local, address=address, resume=resume)
     if json_output:
         print(json.dumps(result.summary, indent=1))

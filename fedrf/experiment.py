@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +12,7 @@ from fedrf.config import Config, load_config
 from fedrf.data.domains import resolve_domains
 from fedrf.display import Display
 from fedrf.failure import RunFailedError
+from fedrf.interrupts import Interrupts
 from fedrf.local import Ended, LocalFederation
 from fedrf.results import RunFolder, RunResult, summarise
 from fedrf.tracking import Tracker, check_tracking
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from fedrf.runtime import RaySession
 
 POLL_SECONDS = 0.25
-STOP_SECONDS = 60.0
 
 
 class Federation(Protocol):
@@ -34,7 +35,7 @@ class Federation(Protocol):
     def wait(self, seconds: float) -> list[Ended]:
         """Return clients whose run ended."""
 
-    def close(self, failed: bool = False) -> None:
+    def close(self) -> None:
         """End everything."""
 
 
@@ -79,7 +80,7 @@ def run(
             return RunResult(folder.path, config, done)
     else:
         config = load_config(recipe, overrides)
-        config = config if seed is None else load_config(None, _with_seed(config, seed))
+        config = config if seed is None else load_config(None, config.model_dump(mode="json") | {"seed": seed})
         resolve_domains(config.data)
         check_tracking(config)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
@@ -88,25 +89,8 @@ def run(
         return experiment.run(lambda *arguments: LocalFederation(*arguments))
     from fedrf.runtime import RayFederation, RaySession
 
-    with RaySession(address) if session is None else _Borrowed(session) as used:
+    with RaySession(address) if session is None else nullcontext(session) as used:
         return experiment.run(lambda *arguments: RayFederation(used, *arguments))
-
-
-def _with_seed(config: Config, seed: int) -> dict[str, Any]:
-    return {**config.model_dump(mode="json"), "seed": seed}
-
-
-class _Borrowed:
-    """A session that somebody else will close."""
-
-    def __init__(self, session: RaySession) -> None:
-        self._session = session
-
-    def __enter__(self) -> RaySession:
-        return self._session
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 class Experiment:
@@ -147,15 +131,12 @@ class Experiment:
         for restarts in range(self.config.resources.max_restarts + 1):
             resume = (self.resume or restarts > 0) and self.files.newest > 0
             federation = make(self.config, self.sources, self.target, self.folder.path, resume)
-            failed = True
             try:
-                status = self._watch(federation, resume, tracker, display)
-                failed = False
-                return status
+                return self._watch(federation, resume, tracker, display)
             except (ClientLostError, ConnectionError) as error:
                 self.failures.append(str(error))
             finally:
-                federation.close(failed)
+                federation.close()
         raise RunFailedError(f"gave up after {restarts} restarts: {self.failures[-1]}; see {self.folder.path}")
 
     def _watch(self, federation: Federation, resume: bool, tracker: Tracker, display: Display) -> str:
@@ -167,18 +148,16 @@ class Experiment:
             self.attempts[name] += 1
             federation.start(name, self.attempts[name], checkpoints.get(name))
         left, stopping = set(self.clients), False
-        while left:
-            try:
+        with Interrupts() as interrupts:
+            while left:
                 for ended in federation.wait(POLL_SECONDS):
                     left.discard(ended.client)
                     if ended.error is not None and self._again(federation, ended):
                         left.add(ended.client)
                 self._poll(federation, tracker, display)
-            except KeyboardInterrupt:
-                if stopping:
-                    raise
-                stopping = True
-                federation.call("stop")
+                if interrupts.wanted and not stopping:
+                    federation.call("stop")
+                    stopping = True
         self._poll(federation, tracker, display)
         came_through = any(row["client"] == self.target and row.get("final") for row in self.folder.rows())
         return "finished" if came_through else "interrupted"

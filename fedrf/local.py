@@ -59,10 +59,10 @@ class LocalFederation:
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         return [Ended(self._running.pop(future), future.exception()) for future in done]
 
-    def close(self, failed: bool = False) -> None:
-        """End everything; after a failure, clients that wait for each other are let go."""
-        if failed:
-            self._in_loop(_cancel_all())
+    def close(self) -> None:
+        """End everything; clients that still wait for each other are let go."""
+        while wait(self._running, timeout=0.05).not_done:  # again and again: a client at work has yet to call
+            self._in_loop(_cancel_all()).result()
         self._pool.shutdown(wait=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

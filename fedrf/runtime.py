@@ -296,7 +296,7 @@ class RayFederation:
                 self._lost.add(name)
         return ended
 
-    def close(self, failed: bool = False) -> None:
+    def close(self) -> None:
         """End the coordinator, and with it every call that waits for it; keep the clients that are then idle."""
         import ray
 

@@ -86,7 +86,7 @@ class Interrupted(LocalFederation):
     def wait(self, seconds):
         if self.at and max(self.call("poll", 10**9)["rounds"].values()) >= self.at:
             self.at = None
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return super().wait(0.001)
 
 
@@ -115,8 +115,23 @@ class InterruptedLate(LocalFederation):
     def wait(self, seconds):
         if not self.struck and any("step" in row for row in self.call("poll", 0)["rows"]):
             self.struck = True
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGTERM)
         return super().wait(0.001)
+
+
+def test_a_second_interruption_breaks_off_at_once(tmp_path):
+    class Twice(LocalFederation):
+        def wait(self, seconds):
+            if max(self.call("poll", 10**9)["rounds"].values()) >= 2:
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+            return super().wait(0.001)
+
+    config = load_config(None, {**SYNC, "federation.delays": {"street": 0.1}})
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(config, RunFolder.create(config, tmp_path / "run"), False).run(Twice)
+    assert RunFolder(tmp_path / "run").read_summary()["status"] == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interruption_in_the_last_stage(tmp_path):
