@@ -28,13 +28,13 @@ class AsyncPart:
         values: Array,
         basis: int,
         age: Callable[[int], float],
-        counts: dict[str, int],
+        members: dict[str, int],
         settings: FederationConfig,
     ) -> Array | None:
         """Take in one client's values, grown from model version `basis`; return the new aggregate if there is one.
 
-        `mean` and the robust rules combine the newest of every client that is not too old; `fedasync` moves towards
-        each update as it comes; `fedbuff` waits for a full buffer.
+        `mean` and the robust rules combine the newest of every member that is not too old, with the weights that
+        `members` has; `fedasync` moves towards each update as it comes; `fedbuff` waits for a full buffer.
         """
         if age(basis) > settings.max_staleness:
             return None
@@ -49,9 +49,7 @@ class AsyncPart:
             full, self.buffer = self.buffer, []
             return flush(full)
         self.newest[sender] = (values, basis)
-        usable = [name for name in sorted(self.newest) if age(self.newest[name][1]) <= settings.max_staleness]
-        weights = [
-            counts.get(name, 1) * staleness_weight(age(self.newest[name][1]), settings.staleness_exponent)
-            for name in usable
-        ]
+        ages = {name: age(self.newest[name][1]) for name in sorted(self.newest) if name in members}
+        usable = [name for name, rounds in ages.items() if rounds <= settings.max_staleness]
+        weights = [members[name] * staleness_weight(ages[name], settings.staleness_exponent) for name in usable]
         return RULES[settings.aggregation]([self.newest[name][0] for name in usable], np.array(weights))

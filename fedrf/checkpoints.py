@@ -51,10 +51,10 @@ class ClientFiles:
         """Return the newest checkpoint, whether the others have saved the same generation or not."""
         return max(self.folder.glob("[0-9]*.ckpt"), default=None)
 
-    def prune(self, oldest_kept: int) -> None:
+    def prune(self, oldest_needed: int) -> None:
         """Delete generations that nothing can go back to."""
         for path in self.folder.glob("[0-9]*.ckpt"):
-            if int(path.stem) < oldest_kept:
+            if int(path.stem) < oldest_needed:
                 path.unlink()
 
 
@@ -87,12 +87,6 @@ class CoordinatorFiles:
         """The newest generation that counts; 0 for none."""
         files = self._committed()
         return int(files[-1].stem) if files else 0
-
-    @property
-    def oldest_kept(self) -> int:
-        """The oldest generation that a run could still go back to."""
-        files = self._committed()[-GENERATIONS:]
-        return int(files[0].stem) if files else 0
 
     def load(self) -> tuple[Any, dict[str, int]]:
         """Return the newest state that counts, and the generation of each client's file that belongs to it."""

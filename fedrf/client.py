@@ -115,12 +115,12 @@ class Client:
             plugins=[LightningEnvironment()],
         )
         trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
-        if not self.stopped:
+        if not self.stopped and self.commit():  # again, for a checkpoint from after the last round
             self._record(evaluate(self.model, self.trunk, self.scorer, self.ballots) | {"final": 1.0})
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
             file = ClientFiles(self.place.run, self.place.name).final
             write_atomically(file, lambda path: save_file(weights, path))
-        self._call("finish", self.place.name)
+        self.link("finish", self.place.name)
         return {"client": self.place.name, "round": self.round, "stopped": self.stopped}
 
     def _build(self, inputs: Tensor) -> tuple[DomainModel, Tensor]:
@@ -133,7 +133,7 @@ class Client:
         with torch.no_grad():
             trunk = torch.cat([extractor.trunk(rows) for rows in inputs.split(ROWS)])
             width = median_sigma(normalize(extractor.adapter(trunk[:ROWS])), settings.kernel)
-        sigma, reply = self._greet(width)
+        sigma, reply = self._greet(width, sum(parameter.numel() for parameter in extractor.adapter.parameters()))
         random_features = RandomFourierFeatures(
             extractor.out_features, settings.num_features, sigma, settings.kernel, seed
         )
@@ -155,7 +155,7 @@ class Client:
         """Take W from federated closed-form RF-TCA, unless there is a model already."""
         form = self.config.align.warm_start
         if form != "none" and not self.welcome.parts and self.place.checkpoint is None:
-            aligner = take_part(form, self.place, self._call, lambda: self._all_features(self.model))
+            aligner = take_part(form, self.place, self.link, lambda: self._all_features(self.model))
             self.model.set_part("aligner", aligner)
 
     def join(self) -> None:
@@ -167,10 +167,10 @@ class Client:
         for figures in self.stage.history if self.stage else ():
             self._record(figures)
 
-    def _greet(self, width: float) -> tuple[float, Reply]:
+    def _greet(self, width: float, extractor: int) -> tuple[float, Reply]:
         count = self.size if self.config.federation.aggregation == "weighted" else 1
-        greeting = Greeting(self.place.name, 0, self.place.attempt, width, count)
-        answer: tuple[float, Reply] = self._call("greet", greeting)
+        greeting = Greeting(self.place.name, 0, self.place.attempt, width, extractor, count)
+        answer: tuple[float, Reply] = self.link("greet", greeting)
         return answer
 
     def _optimizers(self, model: DomainModel) -> list[torch.optim.Optimizer]:
@@ -203,8 +203,10 @@ class Client:
         number, schedule = batch.round, self.schedule
         if number > self.last_round:
             assert self.stage is not None
-            self.commit()
-            self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
+            if self.commit():
+                self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
+            else:
+                self.round -= 1  # asked to stop: this step is still to be done
             return
         self.waited, began = 0.0, time.perf_counter()
         time.sleep(self.config.federation.delays.get(self.place.name, 0))
@@ -240,10 +242,13 @@ class Client:
     def _evaluates(self, number: int) -> bool:
         return number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average"
 
-    def commit(self) -> None:
-        """After the last round: one more aggregate, and for a vote the networks of all sources."""
+    def commit(self) -> bool:
+        """After the last round: one more aggregate, and for a vote the networks of all sources; tell if it is done.
+
+        It is not when the coordinator wants to stop: then nobody waits for what is missing.
+        """
         if self.committed:
-            return
+            return True
         number = self.last_round + 1
         parts = self._parts(self.model, self.schedule.parts_after(self.last_round), number)
         self._exchange(self.model, number, "final", parts)
@@ -251,7 +256,8 @@ class Client:
             ballot = () if self.schedule.is_target else self.schedule.ballot
             reply = self._exchange(self.model, number, "ballot", self._parts(self.model, ballot, number))
             self.ballots = [{kind: torch.tensor(values) for kind, values in one.items()} for one in reply.ballots]
-        self.committed = True
+        self.committed = not self.stopped
+        return self.committed
 
     # Messages
 
@@ -262,7 +268,7 @@ class Client:
             self.figures = {}
         envelope = Envelope(self.place.name, number, self.place.attempt, phase, tuple(messages), self.model_version)
         began = time.perf_counter()
-        reply: Reply = self._call("exchange", envelope)
+        reply: Reply = self.link("exchange", envelope)
         self.waited += time.perf_counter() - began
         self._follow(model, reply)
         self.round = max(self.round, min(reply.round, self.last_round))
@@ -288,10 +294,7 @@ class Client:
         """Report figures outside of a round."""
         if figures:
             number = min(self.round, self.last_round)
-            self.stopped |= self._call("report", Metrics(self.place.name, number, self.place.attempt, figures))
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        return self.link(name, *arguments)
+            self.stopped |= self.link("report", Metrics(self.place.name, number, self.place.attempt, figures))
 
     # All local samples
 
@@ -313,11 +316,11 @@ class Rounds:
         self.steps = client.config.adapt.steps if client.stage and client.stage.is_last else 0
 
     def __len__(self) -> int:
-        return self.client.last_round + self.steps
+        return 10**9  # more than there can be: `__iter__` knows the end, and a batch may have to be played twice
 
     def __iter__(self) -> Iterator[Batch]:
         client = self.client
-        while not client.stopped and client.round < len(self):
+        while not client.stopped and client.round < client.last_round + self.steps:
             client.round += 1
             is_stage = client.round > client.last_round
             sizes = client.config.adapt if is_stage else client.config.train

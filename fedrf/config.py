@@ -16,12 +16,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedrf.membership import WORDS
+from fedrf.membership import WORDS, reaches_nobody
 from fedrf.presets import PRESETS
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+HIDDEN = 100  # neurons in each of the two hidden layers of the paper's classifier
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -37,7 +38,12 @@ class DataConfig(Section):
     name: Literal["digits"] = "digits"
     sources: tuple[str, ...] | None = Field(None, description="labelled domains; default all but the target")
     target: str = Field("handwritten", description="the unlabelled domain")
-    samples: Count | None = Field(None, description="at most so many samples a domain; default all")
+    samples: Annotated[int, Field(ge=2)] | None = Field(None, description="at most so many a domain; default all")
+
+    @field_validator("sources", mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
 
 class ModelConfig(Section):
@@ -160,18 +166,30 @@ class Config(Section):
                 raise ValueError("data.sources must name at least one domain, and none twice")
             if self.data.target in self.data.sources:
                 raise ValueError(f"data.target={self.data.target} is also one of data.sources")
+        self._check_classifier()
+        if self.model.extractor == "cnn" and self.model.sharing == "frozen":
+            raise ValueError("model.extractor=cnn is learned from nothing: set model.sharing to local or averaged")
+        if self.model.dim > 2 * self.model.num_features:
+            raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
+        return self
+
+    def _check_classifier(self) -> None:
+        """Make sure that the target gets something to classify with."""
         federation, rounds = self.federation, self.train.rounds
         interval = federation.classifier_interval
-        if federation.prediction == "vote" and self.adapt.when == "last":
-            raise ValueError("federation.prediction=vote has no one classifier to adapt: set adapt.when=never")
-        if federation.prediction == "average" and (interval == "never" or interval > rounds):
+        if federation.prediction == "vote":
+            if self.adapt.when != "never":
+                raise ValueError("federation.prediction=vote has no one classifier to adapt: set adapt.when=never")
+        elif interval == "never" or interval > rounds:
             raise ValueError(
                 f"federation.classifier_interval={interval} with train.rounds={rounds}: the target would never get a "
                 "classifier; allowed: at most train.rounds, or federation.prediction=vote"
             )
-        if self.model.dim > 2 * self.model.num_features:
-            raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
-        return self
+        elif reaches_nobody(federation.messages)[2]:
+            raise ValueError(
+                f"federation.messages={federation.messages}: the target would never get a classifier; let C pass, or "
+                "set federation.prediction=vote"
+            )
 
     @classmethod
     def describe(cls) -> Iterator[tuple[str, str, str, str]]:
@@ -215,7 +233,7 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
         _set(given, key, value)
     method = given.get("method", Config.model_fields["method"].default)
     settled: dict[str, Any] = {}
-    for key, value in PRESETS.get(method, {}).items():
+    for key, value in (PRESETS.get(method, {}) if isinstance(method, str) else {}).items():
         _set(settled, key, value)
     _merge(settled, given)
     try:
@@ -232,6 +250,8 @@ def _read(recipe: str | Path | None) -> dict[str, Any]:
         path = RECIPES / f"{recipe}.yaml"
         if not path.exists():
             raise ValueError(f"{recipe!r} is no recipe and no .yaml file; recipes: {', '.join(recipes())}")
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
     try:
         content = yaml.safe_load(path.read_text()) or {}
     except yaml.YAMLError as error:
@@ -281,6 +301,8 @@ def _one_line(error: ValidationError) -> str:
         key = ".".join(path[:2] if path and path[0] in _SECTIONS else path[:1])
         if detail["type"] == "extra_forbidden":
             text = f"unknown key; allowed: {', '.join(_allowed_keys(path[:-1]))}"
+        elif detail["type"] == "model_type":
+            text = "is a section, with keys of its own"
         else:
             text = detail["msg"].removeprefix("Value error, ")
         complaints.setdefault(key, []).append(text)

@@ -13,17 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrf.aggregation import Array
 from fedrf.checkpoints import CoordinatorFiles
-from fedrf.config import Config
+from fedrf.config import HIDDEN, Config
+from fedrf.data.domains import NUM_CLASSES
 from fedrf.generations import Generations
 from fedrf.ledger import Ledger
 from fedrf.meetings import Key, Meetings
+from fedrf.membership import Membership, membership
 from fedrf.messages import (
     AnyMessage,
     BadMessageError,
@@ -55,8 +59,22 @@ class State:
     ballots: dict[str, dict[str, Array]] = field(default_factory=dict)
     last_closed: tuple[int, int] = (0, 0)
     finished: set[str] = field(default_factory=set)
+    ending: bool = False
     seconds: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
+
+
+def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each kind of message that follows from the configuration."""
+    size, dim, classes = 2 * config.model.num_features, config.model.dim, NUM_CLASSES[config.data.name]
+    widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
+    classifier = sum((before + 1) * after for before, after in pairwise(widths))
+    return {
+        "mean_embedding": (size,),
+        "aligner": (size, dim),
+        "classifier": (classifier,),
+        "statistics": (size + 1, size),
+    }
 
 
 class Outcome(NamedTuple):
@@ -77,15 +95,18 @@ class Coordinator:
         self.clients = (*self.sources, target)
         self.state: State
         self.state, saved = files.load() if resume else (State(SharedModel(config, self.sources, target)), {})
+        self.state.shapes |= known_shapes(config)
         self.state.finished.clear()
         number = files.newest if resume else 0
         self.generations = Generations(files, config.federation.checkpoint_seconds, number, saved)
         self.meetings = Meetings(self._expected, self._close, self.leave)
         self.present = set(self.clients)
-        self.answers: dict[str, tuple[Key, asyncio.Task[Reply]]] = {}
+        self.answers: dict[str, tuple[tuple[int, int, int], asyncio.Task[Reply]]] = {}
         self.news = asyncio.Event()
-        self.begun = self.stopping = self.ending = False
+        self.begun = self.stopping = False
+        self.delivered: Counter[str] = Counter()
         self.warming: WarmStart
+        self.basis_shape: tuple[int, ...]
         self.began = time.monotonic()
 
     # Calls of clients
@@ -95,6 +116,7 @@ class Coordinator:
         self._check_and_count(greeting, greeting.sender, 0)
         self.present.add(greeting.sender)
         self.state.finished.discard(greeting.sender)
+        self.state.model.counts[greeting.sender] = greeting.count
         if not self.begun:
             # No deadline: clients import and load for as long as they need, and the driver sees it when one dies.
             await self.meetings.attend(("greet",), greeting.sender, greeting, None)
@@ -104,6 +126,8 @@ class Coordinator:
     async def warm_start(self, step: int, message: Message) -> Warmth:
         """Solve for W together, before round 1; a bad message here ends the run."""
         self._check_and_count(message, message.sender, 0)
+        if step and message.values.shape != self.basis_shape:
+            raise BadMessageError(f"product of {message.sender} must have shape {self.basis_shape}")
         warmth: Warmth = await self.meetings.attend(
             ("warm start", step), message.sender, message, self.config.federation.deadline
         )
@@ -112,14 +136,22 @@ class Coordinator:
 
     async def exchange(self, envelope: Envelope) -> Reply:
         """Take in what a client sends in one phase of a round and answer; a repeated call gets the same answer."""
-        if envelope.sender not in self.clients:
-            reason = f"unknown sender {envelope.sender!r}; known: {', '.join(self.clients)}"
-            self.state.ledger.refuse("envelope", reason)
-            return Reply(refused=(reason,))
-        key = (envelope.round, envelope.phase, envelope.attempt)
-        if self.answers.get(envelope.sender, ((), None))[0] != key:
-            self.answers[envelope.sender] = (key, asyncio.ensure_future(self._answer(envelope)))
-        return await asyncio.shield(self.answers[envelope.sender][1])
+        sender, last = envelope.sender, self.config.train.rounds + 1
+        if sender not in self.clients:
+            return self._refuse(envelope, f"unknown sender {sender!r}; known: {', '.join(self.clients)}")
+        if envelope.phase not in PHASES or not 1 <= envelope.round <= last:
+            return self._refuse(envelope, f"{sender} calls for {envelope.phase!r} of round {envelope.round}")
+        key = (envelope.attempt, envelope.round, PHASES.index(envelope.phase))
+        newest = self.answers[sender][0] if sender in self.answers else (0, 0, 0)
+        if key < newest:
+            return self._refuse(envelope, f"{sender} repeats round {envelope.round} after round {newest[1]}")
+        if key > newest:
+            self.answers[sender] = (key, asyncio.ensure_future(self._answer(envelope)))
+        return await asyncio.shield(self.answers[sender][1])
+
+    def _refuse(self, envelope: Envelope, reason: str) -> Reply:
+        self.state.ledger.refuse("envelope", reason)
+        return Reply(round=envelope.round, refused=(reason,))
 
     async def report(self, metrics: Metrics) -> bool:
         """Take in figures outside of a round; tell whether to stop."""
@@ -130,7 +162,7 @@ class Coordinator:
         """Note that a client has saved; with the last of them the generation counts. Return the oldest to keep."""
         self.generations.note(sender, generation)
         self.generations.commit_if_complete(self._expected())
-        return self.files.oldest_kept
+        return self.generations.oldest_needed(sender)
 
     async def finish(self, sender: str) -> None:
         """Note that a client has done all its rounds."""
@@ -172,11 +204,13 @@ class Coordinator:
     # Before the rounds
 
     def _settle(self, greetings: dict[str, Greeting]) -> None:
-        """Take the median of the clients' widths for σ, unless it is given."""
+        """Take the median of the clients' widths for σ, unless it is given, and agree on sizes."""
         sigma, self.begun = self.config.model.sigma, True
         if self.state.sigma is None:
             self.state.sigma = median(one.width for one in greetings.values()) if sigma == "median" else sigma
-        self.state.model.counts |= {name: one.count for name, one in greetings.items()}
+        # What most clients say: one with another network is refused, whoever sends first.
+        extractor = Counter(one.extractor for one in greetings.values()).most_common(1)[0][0]
+        self.state.shapes["extractor"] = (extractor,)
 
     def _warm(self, step: int, messages: dict[str, Any]) -> Warmth:
         # Imported here: a coordinator that only averages starts seconds sooner without torch.
@@ -191,8 +225,9 @@ class Coordinator:
             warmth = self.warming.solve(in_order) if is_whole else self.warming.begin(in_order)
         else:
             warmth = self.warming.advance(in_order, step)
+        self.basis_shape = warmth.values.shape
         if warmth.done:
-            self.state.model.current["aligner"] = warmth.values
+            self.state.model.begin_with(warmth.values)
         return warmth
 
     def _catch_up(self, phase: str = "greet") -> Reply:
@@ -237,7 +272,7 @@ class Coordinator:
         while not ready() and not self.stopping:
             self.news.clear()
             await self.news.wait()
-        self.ending = self.ending or envelope.phase == "final"
+        self.state.ending = self.state.ending or (envelope.phase == "final" and ready())
 
     def _expected(self) -> set[str]:
         return self.present - self.state.finished
@@ -270,20 +305,26 @@ class Coordinator:
         return accepted, tuple(refused)
 
     def _check_and_count(self, message: AnyMessage, sender: str, number: int) -> None:
-        size = 2 * self.config.model.num_features
-        shapes = {**self.state.shapes, "mean_embedding": (size,), "aligner": (size, self.config.model.dim)}
-        Contract(self.clients, shapes).check(message, sender, number)
-        if isinstance(message, Message) and message.kind in PARTS:
-            # Sizes of C and G are not known here beforehand: the first that arrives sets them for the run.
-            self.state.shapes.setdefault(message.kind, message.values.shape)
+        Contract(self.clients, self.state.shapes).check(message, sender, number)
         self.state.ledger.count("up", message)
 
     def _reply(self, envelope: Envelope, accepted: Accepted, outcome: Outcome, refused: tuple[str, ...]) -> Reply:
         """Σℓ of the peers, and each aggregate that the sender is part of; the target gets all."""
         state, is_target = self.state, envelope.sender == self.target
-        embeddings = state.model.peers(envelope.sender) if "mean_embedding" in accepted else ()
-        kinds = [kind for kind in PARTS if kind in outcome.aggregated and (is_target or kind in accepted)]
+        members = self._members(envelope.round).mean_embedding
+        embeddings = state.model.peers(envelope.sender, members) if "mean_embedding" in accepted else ()
+        changes, delivered = state.model.changes, self.delivered
+        news = {kind for kind in PARTS if changes[kind] > delivered[kind]}
+        kinds = [kind for kind in PARTS if kind in outcome.aggregated and (kind in (news if is_target else accepted))]
         parts = self._parts(kinds, envelope.phase)
+        if is_target:
+            delivered.update({kind: changes[kind] - delivered[kind] for kind in parts})
+            if (
+                envelope.phase == "final"
+                and not changes["classifier"]
+                and self.config.federation.prediction == "average"
+            ):
+                state.ledger.note("the target never received a classifier: its accuracy means nothing")
         ballots = tuple(state.ballots.values()) if is_target and envelope.phase == "ballot" else ()
         self._count_down((one.kind, one.values) for one in embeddings)
         for sent in (parts, *ballots):
@@ -294,7 +335,7 @@ class Coordinator:
             ballots,
             model_version=state.model.version,
             generation=outcome.generation,
-            round=self.config.train.rounds if self.ending and not is_target else envelope.round,
+            round=self.config.train.rounds if state.ending and not is_target else envelope.round,
             stop=outcome.stop,
             refused=refused,
         )
@@ -332,9 +373,14 @@ class Coordinator:
         else:
             if accepted:
                 self.state.ledger.staleness[round(model.age(envelope.model_version))] += 1
-            model.blend(envelope.sender, accepted, envelope.model_version)
+            # Parts belong to the round before.
+            model.blend(envelope.sender, accepted, envelope.model_version, self._members(envelope.round - 1))
         self.news.set()
         return set() if envelope.phase == "ballot" else set(model.current)
+
+    def _members(self, number: int) -> Membership:
+        federation = self.config.federation
+        return membership(self.sources, federation.participants, federation.messages, self.config.seed, number)
 
     def _cast(self, entries: dict[str, Accepted]) -> None:
         for name, accepted in entries.items():

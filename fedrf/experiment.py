@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -81,7 +82,7 @@ def run(
     else:
         config = load_config(recipe, overrides)
         config = config if seed is None else load_config(None, config.model_dump(mode="json") | {"seed": seed})
-        resolve_domains(config.data)
+        _check_names(config)
         check_tracking(config)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
     experiment = Experiment(config, folder, resume is not None)
@@ -91,6 +92,14 @@ def run(
 
     with RaySession(address) if session is None else nullcontext(session) as used:
         return experiment.run(lambda *arguments: RayFederation(used, *arguments))
+
+
+def _check_names(config: Config) -> None:
+    sources, target = resolve_domains(config.data)
+    strangers = set(config.federation.delays) - {*sources, target}
+    if strangers:
+        known = ", ".join((*sources, target))
+        raise ValueError(f"federation.delays names {', '.join(sorted(strangers))}; the clients are {known}")
 
 
 class Experiment:
@@ -104,6 +113,8 @@ class Experiment:
         self.attempts = dict.fromkeys(self.clients, 0)
         self.progress: dict[str, Any] = {}
         self.failures: list[str] = []
+        self.losses: Counter[str] = Counter()
+        self.stopping = False
         self.cursor = 0
 
     def run(self, make: Callable[..., Federation]) -> RunResult:
@@ -135,6 +146,8 @@ class Experiment:
                 return self._watch(federation, resume, tracker, display)
             except (ClientLostError, ConnectionError) as error:
                 self.failures.append(str(error))
+                if self.stopping:
+                    return "interrupted"
             finally:
                 federation.close()
         raise RunFailedError(f"gave up after {restarts} restarts: {self.failures[-1]}; see {self.folder.path}")
@@ -147,7 +160,7 @@ class Experiment:
         for name in self.clients:
             self.attempts[name] += 1
             federation.start(name, self.attempts[name], checkpoints.get(name))
-        left, stopping = set(self.clients), False
+        left = set(self.clients)
         with Interrupts() as interrupts:
             while left:
                 for ended in federation.wait(POLL_SECONDS):
@@ -155,9 +168,9 @@ class Experiment:
                     if ended.error is not None and self._again(federation, ended):
                         left.add(ended.client)
                 self._poll(federation, tracker, display)
-                if interrupts.wanted and not stopping:
+                if interrupts.wanted and not self.stopping:
+                    self.stopping = True
                     federation.call("stop")
-                    stopping = True
         self._poll(federation, tracker, display)
         came_through = any(row["client"] == self.target and row.get("final") for row in self.folder.rows())
         return "finished" if came_through else "interrupted"
@@ -170,8 +183,11 @@ class Experiment:
             raise RunFailedError(f"{name} failed: {type(ended.error).__name__}: {reason}") from ended.error
         if self.config.federation.mode == "sync":
             raise ClientLostError(f"{name} was lost: {reason}")
-        if self.attempts[name] > self.config.resources.max_restarts:
-            raise RunFailedError(f"{name} was lost {self.attempts[name]} times: {reason}")
+        self.losses[name] += 1
+        if self.losses[name] > self.config.resources.max_restarts:
+            raise RunFailedError(f"{name} was lost {self.losses[name]} times: {reason}")
+        if self.stopping:
+            return False
         federation.call("leave", name, "its process is gone")
         self.attempts[name] += 1
         federation.start(name, self.attempts[name], ClientFiles(self.folder.path, name).newest())

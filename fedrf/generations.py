@@ -6,7 +6,7 @@ import pickle
 import time
 from typing import Any
 
-from fedrf.checkpoints import CoordinatorFiles
+from fedrf.checkpoints import GENERATIONS, CoordinatorFiles
 
 
 class Generations:
@@ -15,6 +15,7 @@ class Generations:
     def __init__(self, files: CoordinatorFiles, pause: float, number: int, saved: dict[str, int]) -> None:
         self.files, self.pause, self.number = files, pause, number
         self.saved = saved
+        self._kept = [dict(saved)] if saved else []
         self._picture: bytes | None = None
         self._began = time.monotonic()
 
@@ -35,7 +36,12 @@ class Generations:
         """Let the generation count if all expected clients have saved it; others keep what they saved before."""
         if self._picture is not None and all(self.saved.get(name) == self.number for name in expected):
             self.files.save(self.number, self._picture, self.saved)
+            self._kept = [*self._kept, dict(self.saved)][-GENERATIONS:]
             self._picture = None
+
+    def oldest_needed(self, client: str) -> int:
+        """Return the oldest file of a client that a generation which counts could ask for."""
+        return min((saved.get(client, 0) for saved in self._kept), default=0)
 
     def abandon(self) -> None:
         """Give up the generation in the making: somebody who had to save is gone."""

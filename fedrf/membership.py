@@ -34,6 +34,15 @@ class Membership(NamedTuple):
     classifier: frozenset[str]
 
 
+def reaches_nobody(messages: str) -> tuple[bool, ...]:
+    """Tell for Σℓ, W and C whether nobody's ever passes: ``none``, or ``same`` or ``subset`` of that."""
+    nobody, before = [], False
+    for word in messages.split("/"):
+        before = word == "none" or (before and word in ("same", "subset"))
+        nobody.append(before)
+    return tuple(nobody)
+
+
 def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset[str]:
     """Draw a size uniformly from {0 … len(items)}, then so many items without replacement."""
     size = rng.randint(len(items) + 1)

@@ -76,7 +76,7 @@ class Product(Message):
     """For the warm start by subspace iteration: ΣΣᵀQ, of the shape of the basis Q; with n and Σ1 beforehand."""
 
     kind = "product"
-    count: int = 0
+    count: int
 
     @property
     def nbytes(self) -> int:
@@ -86,19 +86,23 @@ class Product(Message):
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a client tells once, before round 1: a kernel width that suits its data and, for weighted rules only, n."""
+    """What a client tells once, before round 1: a kernel width that suits its data, the size of its extractor and n.
+
+    n is 1 unless the aggregation weighs by it.
+    """
 
     kind: ClassVar[str] = "greeting"
     sender: str
     round: int
     attempt: int
     width: float
+    extractor: int
     count: int
 
     @property
     def nbytes(self) -> int:
         """Size of the numbers in bytes."""
-        return 16
+        return 24
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,9 @@ class Contract:
         numbers = known.values.values() if isinstance(known, Metrics) else _plain_numbers(known)
         if not all(type(number) in (int, float) for number in numbers):
             raise BadMessageError(f"{kind} of {sender} holds something that is no number")
+        count = getattr(known, "count", 1)
+        if count < 1:
+            raise BadMessageError(f"{kind} of {sender}: count must be at least 1; got {count}")
         if isinstance(known, Greeting) and not (known.width > 0 and isfinite(known.width)):
             raise BadMessageError(f"greeting of {sender}: width must be positive and finite; got {known.width}")
         if isinstance(known, Message):
@@ -197,4 +204,6 @@ class Contract:
 
 
 def _plain_numbers(message: AnyMessage) -> list[Any]:
-    return [getattr(message, name) for name in ("round", "attempt", "count", "width") if hasattr(message, name)]
+    return [
+        getattr(message, name) for name in ("round", "attempt", "count", "width", "extractor") if hasattr(message, name)
+    ]

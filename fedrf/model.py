@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils import parameters_to_vector
 
+from fedrf.config import HIDDEN
 from fedrf.extractors import Extractor
 from fedrf.features import RandomFourierFeatures
-
-HIDDEN = 100  # neurons in each of the two hidden layers of the paper's classifier
 
 
 class Batch(NamedTuple):

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config, load_config
 
+WHOLE = ("round", "step", "final")
 SHOWN_KINDS = ("mean_embedding", "aligner", "classifier", "extractor")
 
 
@@ -62,7 +64,7 @@ class RunFolder:
     def open(cls, path: Path) -> tuple[RunFolder, Config]:
         """Return a directory that holds a run, and the run's configuration."""
         if not (path / "config.yaml").is_file():
-            raise ValueError(f"--resume: {path} is no run directory: it has no config.yaml")
+            raise ValueError(f"{path} is no run directory: it has no config.yaml")
         return cls(path), load_config(path / "config.yaml")
 
     def read_summary(self) -> dict[str, Any] | None:
@@ -91,7 +93,11 @@ class RunFolder:
 
 
 def _tidy(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: int(value) if key in ("round", "step", "final") else value for key, value in row.items()}
+    """Make whole numbers whole, and JSON of numbers that JSON does not know."""
+    return {
+        key: int(value) if key in WHOLE else None if isinstance(value, float) and not isfinite(value) else value
+        for key, value in row.items()
+    }
 
 
 def summarise(

@@ -51,11 +51,12 @@ def cluster_resources(address: str) -> ClusterResources:
 
 
 class Shares(NamedTuple):
-    """What Ray reserves for each client, and how many clients share a process."""
+    """What Ray reserves for each client, how many share a process, and how often that is started again."""
 
     cpus: float
     gpus: float
     clients: int
+    max_restarts: int
 
 
 class CoordinatorActor(Coordinator):
@@ -145,7 +146,7 @@ class RaySession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, count: int, shares: Shares, max_restarts: int) -> list[Any]:
+    def take(self, count: int, shares: Shares) -> list[Any]:
         """Return an actor for each of `count` clients, new ones only where idle ones do not suffice."""
         import ray
 
@@ -163,7 +164,7 @@ class RaySession:
                 num_cpus=shares.cpus * shares.clients,
                 num_gpus=shares.gpus * shares.clients,
                 max_concurrency=shares.clients,
-                max_restarts=max_restarts,
+                max_restarts=shares.max_restarts,
             )
             taken += [actor.remote() for _ in range(missing)]
         return [taken[position // shares.clients] for position in range(count)]
@@ -181,7 +182,7 @@ class RaySession:
         if cpus == "auto":
             slots = together * ceil(count / together)
             cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / slots) / 100)
-        return Shares(float(cpus), resources.gpus_per_client, together)
+        return Shares(float(cpus), resources.gpus_per_client, together, resources.max_restarts)
 
     @staticmethod
     def _check_room(count: int, shares: Shares) -> None:
@@ -240,9 +241,7 @@ class RayFederation:
         self.session, self.config, self.sources, self.target, self.run = session, config, sources, target, run
         names = (*sources, target)
         self._shares = session.shares(len(names), config.resources)
-        self._actors = dict(
-            zip(names, session.take(len(names), self._shares, config.resources.max_restarts), strict=True)
-        )
+        self._actors = dict(zip(names, session.take(len(names), self._shares), strict=True))
         self._running: dict[Any, str] = {}
         self._lost: set[str] = set()
         # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.

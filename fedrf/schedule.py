@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrf.config import Config
-from fedrf.membership import Membership, membership
+from fedrf.membership import Membership, membership, reaches_nobody
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,6 @@ class Schedule:
         """What a source sends once at the end, for a vote: C, and its whole network if W was never shared."""
         if self.config.federation.prediction != "vote":
             return ()
-        alone = self.config.federation.messages.split("/")[1] == "none"
-        learned = ("extractor",) if self.config.model.sharing == "local" else ()
+        alone = reaches_nobody(self.config.federation.messages)[1]
+        learned = ("extractor",) if self.config.model.sharing != "frozen" else ()
         return ("classifier", "aligner", *learned) if alone else ("classifier",)

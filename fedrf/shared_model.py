@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from fedrf.aggregation import RULES, Array
 from fedrf.asynchrony import AsyncPart
 from fedrf.config import Config
+from fedrf.membership import Membership
 from fedrf.messages import Message
 
 PARTS = ("aligner", "classifier", "extractor")
@@ -29,6 +32,8 @@ class SharedModel:
         How many updates the model has seen; only counted in async mode.
     counts
         Samples of each client, where the rule weighs by them.
+    changes
+        How often each part has changed.
     """
 
     config: Config
@@ -39,6 +44,12 @@ class SharedModel:
     blends: dict[str, AsyncPart] = field(default_factory=lambda: {kind: AsyncPart() for kind in PARTS})
     version: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
+
+    def begin_with(self, aligner: Array) -> None:
+        """Start from a given W, so that a client that comes later does too."""
+        self.current["aligner"] = aligner
+        self.changes["aligner"] += 1
 
     def combine(self, entries: dict[str, Accepted]) -> set[str]:
         """Aggregate each part over all clients that sent it, in the order of the clients; return what there was."""
@@ -48,7 +59,7 @@ class SharedModel:
             if senders:
                 weights = np.array([self._weight(name) for name in senders], dtype=np.float64)
                 rule = RULES[self.config.federation.aggregation]
-                self._set(kind, rule([entries[name][kind].values for name in senders], weights))
+                self._set(kind, rule([entries[name][kind].values for name in senders], weights), set(self.sources))
                 combined.add(kind)
         return combined
 
@@ -60,16 +71,19 @@ class SharedModel:
             if "mean_embedding" in accepted
         }
 
-    def blend(self, sender: str, accepted: Accepted, version: int) -> None:
-        """Take in one client's messages, grown from `version` of the model."""
+    def blend(self, sender: str, accepted: Accepted, version: int, members: Membership) -> None:
+        """Take in one client's messages, grown from `version` of the model in a round with these members."""
         if "mean_embedding" in accepted:
             self.embeddings[sender] = (accepted["mean_embedding"], version)
         for kind in PARTS:
             if kind in accepted:
-                part, counts = self.blends[kind], {name: self._weight(name) for name in (*self.sources, self.target)}
-                values = part.add(sender, accepted[kind].values, version, self.age, counts, self.config.federation)
+                chosen = members.classifier if kind == "classifier" else members.aligner
+                weights = {name: self._weight(name) for name in (*self.sources, self.target) if name in chosen}
+                weights |= {one: self._weight(one) for one in (sender, self.target)}
+                part = self.blends[kind]
+                values = part.add(sender, accepted[kind].values, version, self.age, weights, self.config.federation)
                 if values is not None:
-                    self._set(kind, values)
+                    self._set(kind, values, members.mean_embedding)
                     part.current = self.current[kind]
         if sender in self.sources:
             self.version += 1
@@ -78,10 +92,10 @@ class SharedModel:
         """Return the rounds that passed since a version of the model: updates divided by sources."""
         return (self.version - version) / len(self.sources)
 
-    def peers(self, receiver: str) -> tuple[Message, ...]:
-        """Return Σℓ that a client may see: the sources' at the target, the target's at a source."""
+    def peers(self, receiver: str, members: frozenset[str]) -> tuple[Message, ...]:
+        """Return Σℓ that a client may see: those of a round's members at the target, the target's at a source."""
         fresh = self._fresh()
-        names = self.sources if receiver == self.target else (self.target,)
+        names = [name for name in self.sources if name in members] if receiver == self.target else [self.target]
         return tuple(fresh[name] for name in names if name in fresh)
 
     def _fresh(self) -> dict[str, Message]:
@@ -91,15 +105,16 @@ class SharedModel:
     def _weight(self, name: str) -> int:
         return self.counts.get(name, 1) if self.config.federation.aggregation == "weighted" else 1
 
-    def _set(self, kind: str, values: Array) -> None:
+    def _set(self, kind: str, values: Array, members: Set[str]) -> None:
         if kind == "aligner" and self.config.align.step == "proximal":
-            values = self._after_proximal_step(values)
+            values = self._after_proximal_step(values, members)
         self.current[kind] = values
+        self.changes[kind] += 1
 
-    def _after_proximal_step(self, aligner: Array) -> Array:
-        """Return W after the closed-form step against the discrepancies of all sources whose Σℓ is at hand."""
+    def _after_proximal_step(self, aligner: Array, members: Set[str]) -> Array:
+        """Return W after the closed-form step against the discrepancies of all members whose Σℓ is at hand."""
         fresh = self._fresh()
-        sources = [name for name in self.sources if name in fresh]
+        sources = [name for name in self.sources if name in fresh and name in members]
         if self.target not in fresh or not sources:
             return aligner
         # Imported here: a coordinator that only averages starts seconds sooner without torch.

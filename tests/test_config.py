@@ -66,12 +66,17 @@ def test_every_key_is_described():
         ("method=magic", "method='magic': Input should be 'fedrf-plus', 'fedrf-tca', 'fedavg' or 'source-only'"),
         ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),
         ("train.lr=.nan", "train.lr=nan: Input should be"),
-        ("train=5", "train=5: Input should be a valid dictionary"),
+        ("train=5", "train=5: is a section, with keys of its own"),
         ("federation.messages=all/all", "must be three words for Σℓ/W/C, each one of participants, same"),
         ("federation.messages=all/all/some", "must be three words"),
         ("federation.classifier_interval=never", "the target would never get a classifier"),
         ("federation.classifier_interval=100000", "the target would never get a classifier"),
         ("federation.prediction=vote", "set adapt.when=never"),
+        ("federation.messages=same/same/none", "the target would never get a classifier; let C pass"),
+        ("federation.messages=none/same/same", "the target would never get a classifier; let C pass"),
+        ("model.extractor=cnn", "set model.sharing to local or averaged"),
+        ("method=[a]", "method=['a']: Input should be"),
+        ("data.samples=1", "data.samples=1: Input should be greater than or equal to 2"),
         ("model.dim=100000", "model.dim=100000 must not exceed"),
         ("data.sources=[street, street]", "none twice"),
         ("data.sources=[handwritten]", "is also one of data.sources"),
@@ -87,6 +92,16 @@ def test_one_line_names_key_value_and_what_is_allowed(override, complaint):
     assert "\n" not in str(error.value)
 
 
+def test_one_source_needs_no_brackets():
+    assert load_config(None, ["data.sources=street"]).data.sources == ("street",)
+
+
+@pytest.mark.parametrize("when", ["joint", "last"])
+def test_a_vote_has_nothing_to_adapt(when):
+    with pytest.raises(ValueError, match=r"set adapt\.when=never"):
+        load_config(None, ["method=source-only", f"adapt.when={when}"])
+
+
 def test_buffers_are_for_asynchrony():
     with pytest.raises(ValueError, match="aggregation=fedbuff is for mode=async"):
         load_config(None, ["federation.mode=sync", "federation.aggregation=fedbuff"])
@@ -95,6 +110,8 @@ def test_buffers_are_for_asynchrony():
 def test_a_file_that_is_none(tmp_path):
     with pytest.raises(ValueError, match="'nowhere' is no recipe"):
         load_config("nowhere")
+    with pytest.raises(ValueError, match="there is no file"):
+        load_config(tmp_path / "missing.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [")
     with pytest.raises(ValueError, match="is not YAML"):

@@ -7,8 +7,8 @@ import pytest
 
 from fedrf.checkpoints import CoordinatorFiles, RunTakenOverError
 from fedrf.config import load_config
-from fedrf.coordinator import Coordinator
-from fedrf.messages import Aligner, Classifier, Envelope, Greeting, MeanEmbedding, Metrics
+from fedrf.coordinator import Coordinator, known_shapes
+from fedrf.messages import Aligner, Classifier, Envelope, Extractor, Greeting, MeanEmbedding, Metrics
 
 BASE = {
     "model.num_features": 1,
@@ -34,7 +34,7 @@ def envelope(sender, number, *, embedding=None, aligner=None, classifier=None, p
     if aligner is not None:
         messages.append(Aligner(sender, number, attempt, np.asarray(aligner, np.float32)))
     if classifier is not None:
-        messages.append(Classifier(sender, number, attempt, np.array(classifier, np.float32)))
+        messages.append(Classifier(sender, number, attempt, np.resize(np.array(classifier, np.float32), 30)))
     return Envelope(sender, number, attempt, phase, tuple(messages), version)
 
 
@@ -88,7 +88,7 @@ def test_the_aggregate_is_the_mean_over_participants_and_target_and_goes_to_them
     replies = play(main())
     np.testing.assert_array_equal(replies[A].parts["aligner"], 2.5 * ONES)
     np.testing.assert_array_equal(replies[T].parts["aligner"], 2.5 * ONES)
-    np.testing.assert_array_equal(replies[T].parts["classifier"], [5.0, 7.0])
+    np.testing.assert_array_equal(replies[T].parts["classifier"], [5.0, 7.0] * 15)
     assert replies[B].parts == {}
 
 
@@ -112,7 +112,7 @@ def test_the_proximal_step_uses_the_embeddings_of_the_aligners_own_round(tmp_pat
 def test_weighted_means_use_the_counts_that_clients_told(tmp_path):
     async def main():
         one = coordinator(tmp_path, federation__aggregation="weighted")
-        await asyncio.gather(*(one.greet(Greeting(n, 0, 0, 1.0, c)) for n, c in ((A, 3), (B, 1), (T, 1))))
+        await asyncio.gather(*(one.greet(Greeting(n, 0, 0, 1.0, 5, c)) for n, c in ((A, 3), (B, 1), (T, 1))))
         return await together(one, envelope(A, 2, aligner=0 * ONES), envelope(B, 2, aligner=4 * ONES), envelope(T, 2))
 
     np.testing.assert_allclose(play(main())[T].parts["aligner"], ONES)
@@ -121,7 +121,9 @@ def test_weighted_means_use_the_counts_that_clients_told(tmp_path):
 def test_the_kernel_width_is_the_median_of_the_clients(tmp_path):
     async def main():
         one = coordinator(tmp_path, model__sigma="median")
-        answers = await asyncio.gather(*(one.greet(Greeting(n, 0, 0, w, 1)) for n, w in ((A, 1.0), (B, 5.0), (T, 2.0))))
+        answers = await asyncio.gather(
+            *(one.greet(Greeting(n, 0, 0, w, 5, 1)) for n, w in ((A, 1.0), (B, 5.0), (T, 2.0)))
+        )
         return [sigma for sigma, _ in answers]
 
     assert play(main()) == [2.0, 2.0, 2.0]
@@ -143,17 +145,36 @@ def test_a_bad_message_is_refused_counted_and_never_aggregated(tmp_path, mode):
     assert any("has length 3" in failure for failure in progress["failures"])
 
 
-def test_a_classifier_of_another_size_is_refused(tmp_path):
+def test_a_part_of_another_size_is_refused_whoever_sends_first(tmp_path):
     async def main():
         one = coordinator(tmp_path)
-        replies = await together(
-            one, envelope(A, 2, classifier=[1.0, 2.0]), envelope(B, 2, classifier=[1.0]), envelope(T, 2)
-        )
-        return replies
+        await asyncio.gather(*(one.greet(Greeting(name, 0, 0, 1.0, 9 if name == A else 4, 1)) for name in (A, B, T)))
+        small = Envelope(A, 2, 0, "round", (Classifier(A, 2, 0, np.zeros(3, np.float32)), extractor(A, 9)))
+        right = Envelope(B, 2, 0, "round", (extractor(B, 4),))
+        return await together(one, small, right, envelope(T, 2))
+
+    def extractor(name, size):
+        return Extractor(name, 2, 0, np.ones(size, np.float32))
 
     replies = play(main())
-    assert "must have shape (2,); got (1,)" in replies[B].refused[0]
-    np.testing.assert_array_equal(replies[T].parts["classifier"], [1.0, 2.0])
+    assert [reason.split(";")[0] for reason in replies[A].refused] == [
+        f"classifier of {A} must have shape (30,)",
+        f"extractor of {A} must have shape (4,)",
+    ]
+    assert replies[B].refused == ()
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_the_shapes_that_are_expected_are_those_of_the_model(kind):
+    from fedrf.extractors import make_extractor
+    from fedrf.features import RandomFourierFeatures
+    from fedrf.model import DomainModel
+
+    config = load_config(None, {**BASE, "model.classifier": kind})
+    model = DomainModel(make_extractor("identity", (3,)), RandomFourierFeatures(3, 1), 2, 10, kind)
+    shapes = known_shapes(config)
+    for part in ("aligner", "classifier"):
+        assert tuple(model.get_part(part).shape) == shapes[part]
 
 
 def test_an_unknown_sender_is_refused(tmp_path):
@@ -182,6 +203,80 @@ def test_a_repeated_call_changes_nothing_and_gets_the_same_answer(tmp_path, mode
     assert before == after
     assert before["up", "aligner"] == 32
     assert version == (0 if mode == "sync" else 2)
+
+
+@pytest.mark.parametrize(("number", "attempt"), [(2, 1), (3, 0)])
+def test_an_older_call_is_refused_and_changes_nothing(tmp_path, number, attempt):
+    async def main():
+        one = coordinator(tmp_path, federation__mode="async")
+        await one.exchange(envelope(A, 2, aligner=0 * ONES, attempt=1))
+        latest = await one.exchange(envelope(A, 3, aligner=ONES, attempt=1))
+        again = await one.exchange(envelope(A, number, aligner=9 * ONES, attempt=attempt))
+        return latest, again, one.state.model
+
+    latest, again, model = play(main())
+    assert "repeats round" in again.refused[0]
+    np.testing.assert_array_equal(model.current["aligner"], latest.parts["aligner"])
+    assert model.version == 2
+
+
+@pytest.mark.parametrize(("number", "phase"), [(0, "round"), (10**6, "round"), (1, "party")])
+def test_a_call_for_no_round_or_phase_is_refused(tmp_path, number, phase):
+    async def main():
+        return await coordinator(tmp_path).exchange(Envelope(A, number, 0, phase))
+
+    assert f"calls for {phase!r} of round {number}" in play(main()).refused[0]
+
+
+def test_in_async_mode_the_target_downloads_only_what_changed(tmp_path):
+    async def main():
+        one = coordinator(tmp_path, federation__mode="async", federation__classifier_interval=2)
+        await one.exchange(envelope(A, 2, aligner=ONES, classifier=[1.0]))
+        first = await one.exchange(envelope(T, 1))
+        await one.exchange(envelope(A, 3, aligner=2 * ONES))
+        second = await one.exchange(envelope(T, 2))
+        third = await one.exchange(envelope(T, 3))
+        return [set(reply.parts) for reply in (first, second, third)]
+
+    assert play(main()) == [{"aligner", "classifier"}, {"aligner"}, set()]
+
+
+def test_in_async_mode_only_the_members_of_a_round_count(tmp_path):
+    """Ordered: in round 1 the first source, in round 2 the second; parts that come in round 3 belong to round 2."""
+
+    async def main():
+        one = coordinator(tmp_path, federation__mode="async", federation__messages="ordered/same/same")
+        await one.exchange(envelope(A, 1, embedding=[0.1, 0]))
+        await one.exchange(envelope(A, 2, aligner=8 * ONES, version=one.state.model.version))
+        await one.exchange(envelope(B, 2, embedding=[0.2, 0], version=one.state.model.version))
+        reply = await one.exchange(envelope(B, 3, aligner=2 * ONES, version=one.state.model.version))
+        target = await one.exchange(envelope(T, 2, embedding=[0.3, 0], version=one.state.model.version))
+        return reply, target
+
+    reply, target = play(main())
+    np.testing.assert_array_equal(reply.parts["aligner"], 2 * ONES)
+    assert [message.sender for message in target.embeddings] == [B]
+
+
+def test_a_client_that_was_away_keeps_the_file_that_a_generation_asks_for(tmp_path):
+    async def main():
+        one = coordinator(tmp_path, federation__mode="async", federation__checkpoint_seconds=0)
+        needed = []
+        for number in range(1, 5):
+            await one.exchange(envelope(A, number))
+            reply = await one.exchange(envelope(T, number))
+            for name in (A, T) if number > 1 else (A, B, T):
+                await one.saved(name, reply.generation)
+            if number == 1:
+                await one.leave(B, "gone")
+        needed.append(one.generations.oldest_needed(B))
+        await one.exchange(envelope(B, 4, attempt=1))
+        needed.append(await one.saved(B, one.generations.number))
+        return needed, one.generations.saved
+
+    needed, saved = play(main())
+    assert needed == [1, 1]  # both generations that count name B's first file
+    assert saved[B] == 4
 
 
 def test_bytes_are_counted_both_ways(tmp_path):

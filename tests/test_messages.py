@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedrf.messages import Aligner, BadMessageError, Classifier, Contract, Greeting, MeanEmbedding, Metrics
+from fedrf.messages import Aligner, BadMessageError, Classifier, Contract, Greeting, MeanEmbedding, Metrics, Statistics
 
 CONTRACT = Contract(("a", "b", "t"), {"mean_embedding": (6,), "aligner": (6, 2)})
 GOOD = np.full(6, 0.4, np.float32)
@@ -34,8 +34,10 @@ def test_a_sound_message_passes_and_knows_its_size():
         (embedding(number=2), "is of round 2; expected 3"),
         (Aligner("a", 3, 0, np.zeros((2, 6), np.float32)), "must have shape \\(6, 2\\)"),
         (Metrics("a", 3, 0, {"loss": print}), "no number"),
-        (Greeting("a", 3, 0, float("nan"), 1), "width must be positive"),
-        (Greeting("a", 3, 0, 1.0, "many"), "no number"),
+        (Greeting("a", 3, 0, float("nan"), 5, 1), "width must be positive"),
+        (Greeting("a", 3, 0, 1.0, 5, "many"), "no number"),
+        (Greeting("a", 3, 0, 1.0, 5, 0), "count must be at least 1; got 0"),
+        (Statistics("a", 3, 0, np.zeros((7, 6), np.float32), -5), "count must be at least 1; got -5"),
         ("import os", "str is no message"),
         (print, "is no message"),
     ],

@@ -28,18 +28,11 @@ Loss = Callable[[DomainModel, Batch, Tensor, Inbox, Config], Losses]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train: each loss returns named terms, of which `loss` is minimised; without it nothing is trained.
-
-    Attributes
-    ----------
-    sent
-        What is sent, and its bytes a round as a formula, for people.
-    """
+    """A way to train: each loss returns named terms, of which `loss` is minimised; without it nothing is trained."""
 
     name: str
     source_loss: Loss
     target_loss: Loss
-    sent: str
 
 
 def classification_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:

@@ -4,6 +4,9 @@ Sources minimise L_C + λ · L_MMD while the target's message reaches them (i �
 minimises L_MMD over the sources whose messages arrived. With `align.step=proximal` the target's part of that is not a
 gradient step but the closed form of `fedrf.alignment.proximal_step`, taken where W is aggregated; the target then
 trains nothing in the rounds unless `adapt.when=joint`.
+
+Sent in a round, with K sources and float32: up (K + 1) · 8N bytes of Σℓ, down 2K · 8N; up K · 8Nm of W (K + 1 where the
+target trains) and down (K + 1) · 8Nm; C likewise, every T_C rounds. Nothing while the target adapts in the end.
 """
 
 from __future__ import annotations
@@ -31,15 +34,5 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
     return losses | ({"loss": mmd} if config.align.step == "gradient" and inbox.peers else {})
 
 
-LITERAL = Method(
-    "fedrf-tca",
-    source_loss,
-    target_loss,
-    sent="Σℓ (8N bytes) each way between target and each source; W (8Nm) and, every T_C rounds, C, up and down",
-)
-PLUS = Method(
-    "fedrf-plus",
-    source_loss,
-    target_loss,
-    sent="as fedrf-tca, but the target sends no W, and nothing is sent while the target adapts",
-)
+LITERAL = Method("fedrf-tca", source_loss, target_loss)
+PLUS = Method("fedrf-plus", source_loss, target_loss)
