@@ -190,7 +190,6 @@ class Coordinator:
         state, ledger = self.state, self.state.ledger
         return {
             "rows": ledger.rows_from(cursor),
-            "first_row": ledger.first_row,
             "seconds": state.seconds + time.monotonic() - self.began,
             "rounds": {name: state.rounds.get(name, 0) for name in self.clients},
             "present": sorted(self.present),
@@ -254,11 +253,12 @@ class Coordinator:
             outcome = await self.meetings.attend(key, sender, accepted, self.config.federation.deadline)
         else:
             state.rounds[sender] = max(envelope.round, state.rounds.get(sender, 0))
-            aggregated = self._take_in(envelope, accepted)
+            self._take_in(envelope, accepted)
             if sender == self.target:
                 await self._wait_for_sources(envelope)
                 self._begin_generation(force=envelope.phase == "final")
-            outcome = Outcome(aggregated, self.generations.number, self.stopping)
+            available = set(state.model.current) if envelope.phase != "ballot" else set()
+            outcome = Outcome(available, self.generations.number, self.stopping)
         return self._reply(envelope, accepted, outcome, refused)
 
     async def _wait_for_sources(self, envelope: Envelope) -> None:
@@ -365,8 +365,8 @@ class Coordinator:
             self._begin_generation(force=self.stopping or phase == "final")
         return Outcome(combined, self.generations.number, self.stopping)
 
-    def _take_in(self, envelope: Envelope, accepted: Accepted) -> set[str]:
-        """Add the messages of one client at once (async); return the parts that there are."""
+    def _take_in(self, envelope: Envelope, accepted: Accepted) -> None:
+        """Add the messages of one client at once (async)."""
         model = self.state.model
         if envelope.phase == "ballot":
             self._cast({envelope.sender: accepted})
@@ -376,7 +376,6 @@ class Coordinator:
             # Parts belong to the round before.
             model.blend(envelope.sender, accepted, envelope.model_version, self._members(envelope.round - 1))
         self.news.set()
-        return set() if envelope.phase == "ballot" else set(model.current)
 
     def _members(self, number: int) -> Membership:
         federation = self.config.federation

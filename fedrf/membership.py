@@ -19,6 +19,7 @@ word           clients whose message of this kind passes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,8 @@ def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset
     return frozenset(items[index] for index in rng.permutation(len(items))[:size])
 
 
-def membership(sources: Sequence[str], participants: str, messages: str, seed: int, round_number: int) -> Membership:
+@lru_cache(maxsize=16)
+def membership(sources: tuple[str, ...], participants: str, messages: str, seed: int, round_number: int) -> Membership:
     """Return the sets of round t (counted from 1) for `messages` such as ``same/subset/subset``."""
     rng = np.random.RandomState([seed, round_number, 0x5EED])
     chosen = frozenset(sources) if participants == "all" else random_subset(sources, rng)

@@ -416,3 +416,17 @@ def test_networks_that_vote_are_whole(tmp_path, sharing):
         if name == "exchange" and arguments[0].phase == "ballot" and reply.ballots
     }
     assert kinds == {frozenset({"classifier", "aligner"} | ({"extractor"} if sharing != "frozen" else set()))}
+
+
+def test_a_classifier_that_is_sent_once_reaches_the_target_without_waiting_too(tmp_path):
+    settings = {**TINY, "federation.classifier_interval": TINY["train.rounds"], "adapt.when": "never"}
+    result, _ = run_sniffed(settings, tmp_path / "run")
+    down = result.summary["communication"]["by_direction"]["down"]
+    assert down["classifier"] > 0
+    assert result.summary["failures"] == []
+    own, other = (
+        load_file(result.folder / "checkpoints" / name / "final.safetensors") for name in ("handwritten", "street")
+    )
+    fresh = new_client(load_config(None, {**TINY, "model.sigma": 1.0}), "street", tmp_path).model.state_dict()
+    assert not torch.equal(own["classifier.weight"], fresh["classifier.weight"])  # not what it began with
+    assert own["classifier.weight"].shape == other["classifier.weight"].shape
