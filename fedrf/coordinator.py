@@ -16,14 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrf.aggregation import Array
 from fedrf.checkpoints import CoordinatorFiles
-from fedrf.config import HIDDEN, Config
-from fedrf.data.domains import NUM_CLASSES
+from fedrf.config import Config
 from fedrf.generations import Generations
 from fedrf.ledger import Ledger
 from fedrf.meetings import Key, Meetings
@@ -37,6 +35,7 @@ from fedrf.messages import (
     Message,
     Metrics,
     Reply,
+    known_shapes,
 )
 from fedrf.shared_model import PARTS, Accepted, SharedModel
 
@@ -62,19 +61,6 @@ class State:
     ending: bool = False
     seconds: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
-
-
-def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each kind of message that follows from the configuration."""
-    size, dim, classes = 2 * config.model.num_features, config.model.dim, NUM_CLASSES[config.data.name]
-    widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
-    classifier = sum((before + 1) * after for before, after in pairwise(widths))
-    return {
-        "mean_embedding": (size,),
-        "aligner": (size, dim),
-        "classifier": (classifier,),
-        "statistics": (size + 1, size),
-    }
 
 
 class Outcome(NamedTuple):

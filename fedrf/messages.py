@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedrf.config import HIDDEN, Config
+from fedrf.data.domains import NUM_CLASSES
 
 Array = NDArray[np.float32]
 NORM_SLACK = 1e-4  # of single precision, over thousands of squares
@@ -59,29 +63,27 @@ class Extractor(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics(Message):
+class _Counted(Message):
+    """Numbers that are a sum over n samples, and n."""
+
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes."""
+        return super().nbytes + 8
+
+
+class Statistics(_Counted):
     """For the warm start in one message: n, and below Σ1 the matrix ΣΣᵀ ((1 + 2N) × 2N)."""
 
     kind = "statistics"
-    count: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the numbers in bytes."""
-        return super().nbytes + 8
 
 
-@dataclass(frozen=True, eq=False)
-class Product(Message):
-    """For the warm start by subspace iteration: ΣΣᵀQ, of the shape of the basis Q; with n and Σ1 beforehand."""
+class Product(_Counted):
+    """For the warm start by subspace iteration: n with Σ1 (2N) at first, then ΣΣᵀQ, of the shape of the basis Q."""
 
     kind = "product"
-    count: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the numbers in bytes."""
-        return super().nbytes + 8
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,19 @@ class Reply:
     round: int = 0
     stop: bool = False
     refused: tuple[str, ...] = ()
+
+
+def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each kind of message that follows from the configuration."""
+    size, dim, classes = 2 * config.model.num_features, config.model.dim, NUM_CLASSES[config.data.name]
+    widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
+    classifier = sum((before + 1) * after for before, after in pairwise(widths))
+    return {
+        "mean_embedding": (size,),
+        "aligner": (size, dim),
+        "classifier": (classifier,),
+        "statistics": (size + 1, size),
+    }
 
 
 class BadMessageError(ValueError):

@@ -7,8 +7,8 @@ import pytest
 
 from fedrf.checkpoints import CoordinatorFiles, RunTakenOverError
 from fedrf.config import load_config
-from fedrf.coordinator import Coordinator, known_shapes
-from fedrf.messages import Aligner, Classifier, Envelope, Extractor, Greeting, MeanEmbedding, Metrics
+from fedrf.coordinator import Coordinator
+from fedrf.messages import Aligner, Classifier, Envelope, Extractor, Greeting, MeanEmbedding, Metrics, known_shapes
 
 BASE = {
     "model.num_features": 1,

@@ -71,21 +71,14 @@ def test_actors_and_threads_give_the_same_bits(ray_session, tmp_path, undisturbe
     assert final_weights(again) == undisturbed
 
 
-def test_sync_run_ends_with_the_same_bits_after_a_client_was_killed(ray_session, tmp_path, undisturbed):
-    config = load_config(None, SLOW)
-    result, made = run_struck(ray_session, config, tmp_path / "run", kill("textured"))
+@pytest.mark.parametrize(
+    ("name", "reason"), [("textured", "textured was lost"), ("coordinator", "coordinator is gone")]
+)
+def test_sync_run_ends_with_the_same_bits_after_a_kill(ray_session, tmp_path, undisturbed, name, reason):
+    result, made = run_struck(ray_session, load_config(None, SLOW), tmp_path / "run", kill(name))
     assert result.finished
     assert len(made) == 2
-    assert "textured was lost" in result.summary["failures"][0]
-    assert final_weights(result) == undisturbed
-
-
-def test_sync_run_ends_with_the_same_bits_after_the_coordinator_was_killed(ray_session, tmp_path, undisturbed):
-    config = load_config(None, SLOW)
-    result, made = run_struck(ray_session, config, tmp_path / "run", kill("coordinator"))
-    assert result.finished
-    assert len(made) == 2
-    assert "coordinator is gone" in result.summary["failures"][0]
+    assert reason in result.summary["failures"][0]
     assert final_weights(result) == undisturbed
 
 
