@@ -3,6 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+
+from fedrf.closed_form import scaled
+from fedrf.data.catalogue import find_dataset
+from fedrf.data.feature_files import FeatureSet, load_features
 
 TINY = {
     "data.samples": 120,
@@ -54,3 +59,26 @@ def ray_session():
 def final_weights(result):
     """The bytes of every client's weights at the end of a run."""
     return {path.parent.name: path.read_bytes() for path in result.folder.glob("checkpoints/*/final.safetensors")}
+
+
+def office_caltech(root):
+    """The four Office-Caltech domains as SURF histograms, as shares of each row, each column standardised."""
+    domains = {}
+    for name, path in find_dataset("office-caltech10-surf").domains.items():
+        counts = load_features(root / path)
+        shares = counts.features / counts.features.sum(axis=1, keepdims=True)
+        domains[name[0].upper()] = scaled(counts._replace(features=shares), "standard")
+    return domains
+
+
+def shifted_digits():
+    """The handwritten digits of scikit-learn in three equal parts, two of them under a light from one side."""
+    images, labels = load_digits(return_X_y=True)
+    images = images / 16
+    fading = np.linspace(0.6, 0.0, 8)
+    looks = {"plain": 0.0, "left": np.tile(fading, 8), "top": np.repeat(fading, 8)}
+    part = np.random.RandomState(0).permutation(len(images)) % len(looks)
+    return {
+        name: FeatureSet(images[part == index] + light, labels[part == index])
+        for index, (name, light) in enumerate(looks.items())
+    }

@@ -11,9 +11,9 @@ import pytest
 from fedrf import cli
 from fedrf.cli import main
 from fedrf.closed_form import SCALINGS
-from fedrf.demo import shifted_digits
 from fedrf.estimators import ESTIMATORS
 from fedrf.features import KERNELS
+from tests.conftest import shifted_digits
 
 
 def current_umask():

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from fedrf.closed_form import SCALINGS, accuracies, align_pair, save_pair, scaled, why_not_scored
+from fedrf.closed_form import SCALINGS, accuracies, accuracy, align_pair, save_pair, scaled, why_not_scored
 from fedrf.data.feature_files import FeatureSet
-from fedrf.estimators import RFTCA
+from fedrf.estimators import RFTCA, RTCA, TCA
+from tests.conftest import office_caltech, shifted_digits
 
 
 def domain(shift=0.0, labels=True):
@@ -70,3 +71,36 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
         save_pair(pair, kept)
     assert kept.read_bytes() == before
     assert list(tmp_path.iterdir()) == [kept]
+
+
+ALIGNERS = {
+    "TCA": lambda: TCA(dim=20, gamma="auto"),
+    "R-TCA": lambda: RTCA(dim=20, gamma="auto"),
+    "RF-TCA": lambda: RFTCA(dim=20, num_features=1000, gamma="auto"),
+}
+
+
+@pytest.mark.parametrize("method", ALIGNERS)
+def test_alignment_bridges_a_change_of_light(method):
+    digits = shifted_digits()
+    source, target = digits["plain"], digits["left"]
+    before = accuracy("SVM", source, target)
+    pair = align_pair(source, target, ALIGNERS[method]())
+    after = accuracy("SVM", pair.aligned_source, pair.aligned_target)
+    assert after > before + 0.05
+
+
+@pytest.mark.realdata
+def test_office_caltech_has_four_domains(data_root):
+    sizes = {name: len(domain.features) for name, domain in office_caltech(data_root).items()}
+    assert sizes == {"A": 958, "C": 1123, "D": 157, "W": 295}
+
+
+@pytest.mark.realdata
+def test_dslr_to_webcam_improves_by_far(data_root):
+    domains = office_caltech(data_root)
+    source, target = domains["D"], domains["W"]
+    before = accuracy("1-NN", source, target)
+    pair = align_pair(source, target, ALIGNERS["RF-TCA"]())
+    after = accuracy("1-NN", pair.aligned_source, pair.aligned_target)
+    assert after > before + 0.1
