@@ -101,11 +101,11 @@ class Client:
 
     # The life of a client
 
-    def run(self) -> dict[str, Any]:
+    def run(self, accelerator: str = "auto") -> dict[str, Any]:
         """Train to the end, or until the coordinator says stop; return where that was."""
         trainer = Trainer(
             max_epochs=1,
-            accelerator="auto",
+            accelerator=accelerator,
             devices=1,
             logger=self._logger(),
             callbacks=[Saver(self)],

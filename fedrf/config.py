@@ -129,7 +129,9 @@ class FederationConfig(Section):
 class ResourcesConfig(Section):
     """What Ray reserves for each client."""
 
-    gpus_per_client: NotNegative = Field(0.0, description="GPUs for each client; fractions share one")
+    gpus_per_client: NotNegative | Literal["auto"] = Field(
+        "auto", description="fractions share a GPU; auto: an equal share of what there is, at most 1"
+    )
     cpus_per_client: Positive | Literal["auto"] = Field("auto", description="auto: an equal share, at most 1")
     clients_per_actor: Count = Field(1, description="more: start faster, in threads of one process, and fall together")
     max_restarts: Annotated[int, Field(ge=0)] = Field(3, description="how often a client or a run is started again")

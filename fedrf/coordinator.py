@@ -60,6 +60,7 @@ class State:
     finished: set[str] = field(default_factory=set)
     ending: bool = False
     seconds: float = 0.0
+    round_seconds: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
 
 
@@ -93,7 +94,8 @@ class Coordinator:
         self.delivered: Counter[str] = Counter()
         self.warming: WarmStart
         self.basis_shape: tuple[int, ...]
-        self.began = time.monotonic()
+        self.began = self.rounds_began = time.monotonic()
+        self.earlier_rounds = self.state.round_seconds
 
     # Calls of clients
 
@@ -177,6 +179,7 @@ class Coordinator:
         return {
             "rows": ledger.rows_from(cursor),
             "seconds": state.seconds + time.monotonic() - self.began,
+            "round_seconds": state.round_seconds,
             "rounds": {name: state.rounds.get(name, 0) for name in self.clients},
             "present": sorted(self.present),
             "finished": sorted(state.finished),
@@ -190,7 +193,7 @@ class Coordinator:
 
     def _settle(self, greetings: dict[str, Greeting]) -> None:
         """Take the median of the clients' widths for σ, unless it is given, and agree on sizes."""
-        sigma, self.begun = self.config.model.sigma, True
+        sigma, self.begun, self.rounds_began = self.config.model.sigma, True, time.monotonic()
         if self.state.sigma is None:
             self.state.sigma = median(one.width for one in greetings.values()) if sigma == "median" else sigma
         # What most clients say: one with another network is refused, whoever sends first.
@@ -245,6 +248,7 @@ class Coordinator:
                 self._begin_generation(force=envelope.phase == "final")
             available = set(state.model.current) if envelope.phase != "ballot" else set()
             outcome = Outcome(available, self.generations.number, self.stopping)
+        state.round_seconds = self.earlier_rounds + time.monotonic() - self.rounds_began
         return self._reply(envelope, accepted, outcome, refused)
 
     async def _wait_for_sources(self, envelope: Envelope) -> None:

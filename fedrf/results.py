@@ -148,7 +148,7 @@ def summarise(
             "refused": progress.get("refused", {}),
             "staleness": {str(age): number for age, number in sorted(progress.get("staleness", {}).items())},
         },
-        "seconds": {"total": seconds, "per_round": seconds / rounds if rounds else 0.0},
+        "seconds": {"total": seconds, "per_round": progress.get("round_seconds", 0.0) / rounds if rounds else 0.0},
         "config_hash": config.digest,
         "failures": [*failures, *progress.get("failures", [])],
     }

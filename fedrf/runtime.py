@@ -97,7 +97,7 @@ class ClientActor:
         return _where()
 
     def run(
-        self, config: Mapping[str, Any], place: Any, coordinator: Any, threads: int, _after: object
+        self, config: Mapping[str, Any], place: Any, coordinator: Any, shares: Shares, _after: object
     ) -> dict[str, Any]:
         """Run one client from beginning to end."""
         import ray
@@ -111,7 +111,9 @@ class ClientActor:
                 return replace(answer, parts=parts)
             return answer
 
-        return run_client(Config.model_validate(config), place, link, threads)
+        # A client that was given no GPU must not take one that it happens to see.
+        accelerator = "auto" if shares.gpus else "cpu"
+        return run_client(Config.model_validate(config), place, link, max(1, int(shares.cpus)), accelerator)
 
 
 def _where() -> dict[str, Any]:
@@ -178,11 +180,16 @@ class RaySession:
         """Return what each of `count` clients gets."""
         import ray
 
-        cpus, together = resources.cpus_per_client, min(count, resources.clients_per_actor)
-        if cpus == "auto":
+        total, together = ray.cluster_resources(), min(count, resources.clients_per_actor)
+
+        def share(wanted: float | str, kind: str) -> float:
+            if wanted != "auto":
+                return float(wanted)
             slots = together * ceil(count / together)
-            cpus = min(1.0, floor(100 * ray.cluster_resources().get("CPU", 1) / slots) / 100)
-        return Shares(float(cpus), resources.gpus_per_client, together, resources.max_restarts)
+            return min(1.0, floor(100 * total.get(kind, 0.0) / slots) / 100)
+
+        cpus, gpus = share(resources.cpus_per_client, "CPU"), share(resources.gpus_per_client, "GPU")
+        return Shares(cpus, gpus, together, resources.max_restarts)
 
     @staticmethod
     def _check_room(count: int, shares: Shares) -> None:
@@ -265,8 +272,8 @@ class RayFederation:
         actor, place = self._actors[name], Place(name, self.sources, self.target, self.run, attempt, checkpoint)
         # A call to an actor that restarts fails, unless it may be repeated. This one may, and the run waits for it.
         back = actor.where.options(max_task_retries=-1).remote()
-        threads = max(1, int(self._shares.cpus))
-        reference = actor.run.remote(self.config.model_dump(mode="json"), place, self._coordinator, threads, back)
+        plain = self.config.model_dump(mode="json")
+        reference = actor.run.remote(plain, place, self._coordinator, self._shares, back)
         self._running[reference] = name
 
     def where(self) -> dict[str, dict[str, Any]]:

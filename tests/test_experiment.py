@@ -44,6 +44,7 @@ def test_a_run_directory_has_what_the_interface_promises(finished):
     assert summary["communication"].keys() >= {"bytes_total", "bytes_per_round", "bytes_by_kind"}
     assert summary["communication"]["bytes_by_kind"].keys() >= {"mean_embedding", "aligner", "classifier", "extractor"}
     assert summary["seconds"].keys() == {"total", "per_round"}
+    assert 0 < summary["seconds"]["per_round"] * 6 < summary["seconds"]["total"]  # without start and last stage
     assert (summary["seed"], summary["rounds"], summary["status"]) == (3, 6, "finished")
     assert yaml.safe_load((finished.folder / "config.yaml").read_text())["seed"] == 3
 

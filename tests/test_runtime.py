@@ -174,7 +174,7 @@ def test_five_clients_get_five_devices_and_halves_share_them(ray_session, tmp_pa
         federation.close()
         return [tuple(where[name]["gpus"]) for name in (*names, "t")], where["coordinator"]["gpus"]
 
-    whole, coordinator = devices(1)
+    whole, coordinator = devices("auto")
     assert len(set(whole)) == 5
     assert coordinator == []
     halves, _ = devices(0.5)
