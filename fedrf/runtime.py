@@ -163,8 +163,8 @@ class RaySession:
             self._check_room(count, shares)
             self._wait_for_room(missing, shares)
             actor = ray.remote(self.actor).options(
-                num_cpus=shares.cpus * shares.clients,
-                num_gpus=shares.gpus * shares.clients,
+                num_cpus=round(shares.cpus * shares.clients, 4),
+                num_gpus=round(shares.gpus * shares.clients, 4),
                 max_concurrency=shares.clients,
                 max_restarts=shares.max_restarts,
             )
@@ -183,12 +183,18 @@ class RaySession:
         total, together = ray.cluster_resources(), min(count, resources.clients_per_actor)
 
         def share(wanted: float | str, kind: str) -> float:
+            """Return what is wanted, or an equal part of an equal share for each process, at most 1."""
             if wanted != "auto":
                 return float(wanted)
-            slots = together * ceil(count / together)
-            return min(1.0, floor(100 * total.get(kind, 0.0) / slots) / 100)
+            whole: float = min(1.0, floor(100 * total.get(kind, 0.0) / ceil(count / together)) / 100)
+            return whole / together
 
         cpus, gpus = share(resources.cpus_per_client, "CPU"), share(resources.gpus_per_client, "GPU")
+        if gpus * together > 1 and gpus * together != int(gpus * together):
+            raise ValueError(
+                f"resources.gpus_per_client={gpus:g} for {together} clients in an actor is {gpus * together:g} GPUs; "
+                "Ray takes whole numbers, or less than 1"
+            )
         return Shares(cpus, gpus, together, resources.max_restarts)
 
     @staticmethod

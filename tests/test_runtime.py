@@ -186,6 +186,7 @@ def test_five_clients_get_five_devices_and_halves_share_them(ray_session, tmp_pa
     [
         ("resources.gpus_per_client", 2, "4 clients need 8 GPUs and Ray has 5; at most 1.25 each"),
         ("resources.cpus_per_client", 3, "4 clients need 12 CPUs and Ray has 8; at most 2 each"),
+        ("resources.gpus_per_client", 1.5, r"is 1\.5 GPUs; Ray takes whole numbers, or less than 1"),
     ],
 )
 def test_too_few_resources_fail_at_once_and_say_what_to_change(ray_session, tmp_path, key, value, complaint):
