@@ -35,12 +35,12 @@ def synthetic(config: Any, name: str) -> Domain:
 class SyntheticActor(ClientActor):
     """A client that brings its own data."""
 
-    def run(self, *arguments: Any) -> dict[str, Any]:
+    def run(self, *arguments: Any) -> None:
         """Run one client."""
         import fedrf.site
 
         fedrf.site.load_domain = synthetic
-        return super().run(*arguments)
+        super().run(*arguments)
 
 
 class SyntheticSession(RaySession):

@@ -100,7 +100,3 @@ class CoordinatorFiles:
         write_atomically(self.folder / f"{generation:06d}.pickle", lambda path: path.write_bytes(content))
         for path in self._committed()[:-GENERATIONS]:
             path.unlink()
-
-    def client_files(self) -> dict[str, Path]:
-        """Return which checkpoint of each client belongs to the newest generation that counts."""
-        return {name: ClientFiles(self.run, name).path(number) for name, number in self.load()[1].items()}

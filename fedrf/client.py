@@ -101,8 +101,8 @@ class Client:
 
     # The life of a client
 
-    def run(self, accelerator: str = "auto") -> dict[str, Any]:
-        """Train to the end, or until the coordinator says stop; return where that was."""
+    def run(self, accelerator: str = "auto") -> None:
+        """Train to the end, or until the coordinator says stop."""
         trainer = Trainer(
             max_epochs=1,
             accelerator=accelerator,
@@ -121,7 +121,6 @@ class Client:
             file = ClientFiles(self.place.run, self.place.name).final
             write_atomically(file, lambda path: save_file(weights, path))
         self.link("finish", self.place.name)
-        return {"client": self.place.name, "round": self.round, "stopped": self.stopped}
 
     def _build(self, inputs: Tensor) -> tuple[DomainModel, Tensor]:
         """Make the model, once σ is agreed on, and put all samples through the fixed part of the extractor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
+from fedrf.checkpoints import write_atomically
 from fedrf.data.feature_files import FeatureSet
 from fedrf.estimators import DomainAligner
 
@@ -123,10 +123,9 @@ def save_pair(pair: AlignedPair, path: Path) -> None:
     for name, labels in (("source_labels", pair.source.labels), ("target_labels", pair.target.labels)):
         if labels is not None:
             arrays[name] = labels
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
+
+    def fill(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a path, NumPy would add its own suffix
             np.savez(file, **arrays)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    write_atomically(path, fill)

@@ -25,7 +25,6 @@ from fedrf.config import Config
 from fedrf.generations import Generations
 from fedrf.ledger import Ledger
 from fedrf.meetings import Key, Meetings
-from fedrf.membership import Membership, membership
 from fedrf.messages import (
     AnyMessage,
     BadMessageError,
@@ -37,6 +36,7 @@ from fedrf.messages import (
     Reply,
     known_shapes,
 )
+from fedrf.schedule import members_of
 from fedrf.shared_model import PARTS, Accepted, SharedModel
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class Coordinator:
     def _reply(self, envelope: Envelope, accepted: Accepted, outcome: Outcome, refused: tuple[str, ...]) -> Reply:
         """Σℓ of the peers, and each aggregate that the sender is part of; the target gets all."""
         state, is_target = self.state, envelope.sender == self.target
-        members = self._members(envelope.round).mean_embedding
+        members = members_of(self.config, self.sources, envelope.round).mean_embedding
         embeddings = state.model.peers(envelope.sender, members) if "mean_embedding" in accepted else ()
         changes, delivered = state.model.changes, self.delivered
         news = {kind for kind in PARTS if changes[kind] > delivered[kind]}
@@ -363,13 +363,9 @@ class Coordinator:
         else:
             if accepted:
                 self.state.ledger.staleness[round(model.age(envelope.model_version))] += 1
-            # Parts belong to the round before.
-            model.blend(envelope.sender, accepted, envelope.model_version, self._members(envelope.round - 1))
+            members = members_of(self.config, self.sources, envelope.round - 1)  # parts belong to the round before
+            model.blend(envelope.sender, accepted, envelope.model_version, members)
         self.news.set()
-
-    def _members(self, number: int) -> Membership:
-        federation = self.config.federation
-        return membership(self.sources, federation.participants, federation.messages, self.config.seed, number)
 
     def _cast(self, entries: dict[str, Accepted]) -> None:
         for name, accepted in entries.items():

@@ -154,12 +154,13 @@ class Experiment:
 
     def _watch(self, federation: Federation, resume: bool, tracker: Tracker, display: Display) -> str:
         """Start all clients and stay with them until the last has ended."""
-        checkpoints = self.files.client_files() if resume else {}
-        self.cursor = federation_rows(self.files) if resume else 0
+        state, saved = self.files.load() if resume else (None, {})
+        self.cursor = state.ledger.first_row if state else 0
         self.folder.keep_rows(self.cursor)
         for name in self.clients:
             self.attempts[name] += 1
-            federation.start(name, self.attempts[name], checkpoints.get(name))
+            checkpoint = ClientFiles(self.folder.path, name).path(saved[name]) if name in saved else None
+            federation.start(name, self.attempts[name], checkpoint)
         left = set(self.clients)
         with Interrupts() as interrupts:
             while left:
@@ -200,8 +201,3 @@ class Experiment:
         self.cursor += len(rows)
         tracker.log(rows)
         display.update(self.progress)
-
-
-def federation_rows(files: CoordinatorFiles) -> int:
-    """Return how many figures were written when the newest checkpoint was made."""
-    return int(files.load()[0].ledger.first_row)

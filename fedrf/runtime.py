@@ -96,9 +96,7 @@ class ClientActor:
         """Tell process, node and devices."""
         return _where()
 
-    def run(
-        self, config: Mapping[str, Any], place: Any, coordinator: Any, shares: Shares, _after: object
-    ) -> dict[str, Any]:
+    def run(self, config: Mapping[str, Any], place: Any, coordinator: Any, shares: Shares, _after: object) -> None:
         """Run one client from beginning to end."""
         import ray
 
@@ -113,7 +111,7 @@ class ClientActor:
 
         # A client that was given no GPU must not take one that it happens to see.
         accelerator = "auto" if shares.gpus else "cpu"
-        return run_client(Config.model_validate(config), place, link, max(1, int(shares.cpus)), accelerator)
+        run_client(Config.model_validate(config), place, link, max(1, int(shares.cpus)), accelerator)
 
 
 def _where() -> dict[str, Any]:

@@ -8,6 +8,12 @@ from fedrf.config import Config
 from fedrf.membership import Membership, membership, reaches_nobody
 
 
+def members_of(config: Config, sources: tuple[str, ...], number: int) -> Membership:
+    """Return whose messages pass in round t."""
+    federation = config.federation
+    return membership(sources, federation.participants, federation.messages, config.seed, number)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The messages of one client, round by round (rounds count from 1)."""
@@ -40,8 +46,7 @@ class Schedule:
 
     def members(self, number: int) -> Membership:
         """Return whose messages pass in round t."""
-        federation = self.config.federation
-        return membership(self.sources, federation.participants, federation.messages, self.config.seed, number)
+        return members_of(self.config, self.sources, number)
 
     def sends_embedding(self, number: int) -> bool:
         """Tell whether the client sends Σℓ in round t; the target does if anybody could use it."""
@@ -52,7 +57,7 @@ class Schedule:
         """Return the parts that are sent after the step of round t: W, C every T_C and G every T_G rounds."""
         if number < 1:
             return ()
-        members, model, federation = self.members(number), self.config.model, self.config.federation
+        members, federation = self.members(number), self.config.federation
         sends_aligner = self.trains if self.is_target else self.name in members.aligner
         interval = federation.classifier_interval
         sends_classifier = (
@@ -61,8 +66,8 @@ class Schedule:
             and interval != "never"
             and number % interval == 0
         )
-        averaged = model.sharing == "averaged" and number % model.extractor_interval == 0
-        due = {"aligner": sends_aligner, "classifier": sends_classifier, "extractor": averaged and sends_aligner}
+        sends_extractor = sends_aligner and self.moves_extractor(number)
+        due = {"aligner": sends_aligner, "classifier": sends_classifier, "extractor": sends_extractor}
         return tuple(kind for kind, is_due in due.items() if is_due)
 
     def moves_extractor(self, number: int) -> bool:

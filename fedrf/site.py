@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from fedrf.data.domains import load_domain
 from fedrf.place import Place
 
 
-def run_client(config: Config, place: Place, link: Link, threads: int = 1, accelerator: str = "auto") -> dict[str, Any]:
+def run_client(config: Config, place: Place, link: Link, threads: int = 1, accelerator: str = "auto") -> None:
     """Run one client from beginning to end."""
     torch.set_num_threads(threads)
     # What Lightning has to say about hardware and loaders, it would say once for each client.
@@ -22,4 +21,4 @@ def run_client(config: Config, place: Place, link: Link, threads: int = 1, accel
     warnings.filterwarnings("ignore", module="lightning.*")
     domain = load_domain(config.data, place.name)
     labels = None if place.name == place.target else domain.labels
-    return Client(config, place, domain.inputs, labels, link, Scorer(domain.labels)).run(accelerator)
+    Client(config, place, domain.inputs, labels, link, Scorer(domain.labels)).run(accelerator)

@@ -81,17 +81,7 @@ def evaluate(
     ballots: Sequence[dict[str, Tensor]] = (),
 ) -> Figures:
     """Return accuracy, and the scores that need no labels; with ballots, predictions are those of a hard vote."""
-    probabilities = predict(model, trunk)
-    if ballots:
-        own = {kind: model.get_part(kind) for kind in ballots[0]}
-        votes = torch.zeros_like(probabilities)
-        for ballot in ballots:
-            for kind, values in ballot.items():
-                model.set_part(kind, values)
-            votes += one_hot(predict(model, trunk).argmax(1), votes.shape[1])
-        for kind, values in own.items():
-            model.set_part(kind, values)
-        probabilities = votes / len(ballots)
+    probabilities = vote(model, trunk, ballots) if ballots else predict(model, trunk)
     return {
         "accuracy": score(probabilities.argmax(1)),
         "information": float(information(probabilities)),
@@ -103,3 +93,16 @@ def evaluate(
 def predict(model: DomainModel, trunk: Tensor) -> Tensor:
     """Return class probabilities of all samples."""
     return torch.cat([model(rows.to(model.device)).softmax(1) for rows in trunk.split(ROWS)])
+
+
+def vote(model: DomainModel, trunk: Tensor, ballots: Sequence[dict[str, Tensor]]) -> Tensor:
+    """Return each class's share of the votes, a network's vote being the class that it finds most likely."""
+    own = {kind: model.get_part(kind) for kind in ballots[0]}
+    votes = []
+    for ballot in (*ballots, own):  # the model's own parts last: it ends as it began
+        for kind, values in ballot.items():
+            model.set_part(kind, values)
+        if ballot is not own:
+            probabilities = predict(model, trunk)
+            votes.append(one_hot(probabilities.argmax(1), probabilities.shape[1]))
+    return torch.stack(votes).to(trunk.dtype).mean(0)
