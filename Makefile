@@ -31,6 +31,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.rftca
 	$(BIN)/python -m benchmarks.rounds
+	$(BIN)/python -m benchmarks.backbones
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -19,8 +19,9 @@ import torch
 import fedrf.site
 from benchmarks.synthetic import ROUNDS, SIZES, SOURCES, TARGET, SyntheticSession, settings, synthetic
 from fedrf.alignment import proximal_step
-from fedrf.client import Client, Scorer
+from fedrf.client import Client
 from fedrf.config import Config
+from fedrf.evaluator import Evaluator
 from fedrf.local import LocalFederation
 from fedrf.messages import Reply
 from fedrf.place import Place
@@ -34,16 +35,19 @@ def floor(config: Config) -> float:
     torch.set_num_threads(2)
     clients = {}
     for name in (*SOURCES, TARGET):
-        domain = synthetic(None, name)
+        samples = synthetic(None, name)
         place = Place(name, SOURCES, TARGET, Path())
-        labels = None if name == TARGET else domain.labels
-        clients[name] = Client(config, place, domain.inputs, labels, lambda *_: (1.0, Reply()), Scorer(domain.labels))
+        samples = samples.without_labels() if name == TARGET else samples
+        clients[name] = Client(config, place, samples, lambda *_: (1.0, Reply()), Evaluator(samples.labels))
     optimizers = {
         name: torch.optim.Adam([*c.model.parts()["aligner"], *c.model.parts()["classifier"]], lr=3e-3)
         for name, c in clients.items()
     }
     with torch.no_grad():
-        means = {name: client.model.features(client.trunk).mean(0) for name, client in clients.items()}
+        means = {
+            name: client.model.features(client.trunk[range(len(client.trunk))]).mean(0)
+            for name, client in clients.items()
+        }
     discrepancies = torch.stack([means[name] - means[TARGET] for name in SOURCES], dim=1)
     times = []
     for number in range(1, ROUNDS + 1):
@@ -109,7 +113,7 @@ def start_up(per_actor: int) -> float:
 def main() -> None:
     report("start-up to the first round, 6 actors", start_up(1), "s", "aim <= 15")
     report("start-up to the first round, 5 clients in 2 actors", start_up(3), "s")
-    fedrf.site.load_domain = synthetic
+    fedrf.site.load_samples = synthetic
     with SyntheticSession() as session:
         for size in SIZES:
             lowest = floor(settings(size))

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from fedrf.config import Config, load_config
-from fedrf.data.domains import Domain
+from fedrf.data.samples import Arrays, Samples
 from fedrf.runtime import ClientActor, RayFederation, RaySession
 
 SOURCES, TARGET = ("a", "b", "c", "d"), "t"
@@ -21,7 +21,7 @@ SIZES = {"0.8 MB": (1000, 100), "6.4 MB": (4000, 200)}
 COLUMNS, SAMPLES = 256, 1000
 
 
-def synthetic(config: Any, name: str) -> Domain:
+def synthetic(config: Any, name: str, seed: int = 0) -> Samples:
     """Rows of ten clusters, moved a little for each domain."""
     import torch
 
@@ -29,7 +29,7 @@ def synthetic(config: Any, name: str) -> Domain:
     centres = torch.randn(10, COLUMNS, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(10, (SAMPLES,), generator=generator)
     noise, shift = torch.randn(SAMPLES, COLUMNS, generator=generator), torch.randn(COLUMNS, generator=generator)
-    return Domain(centres[labels] + noise + 0.3 * shift, labels)
+    return Samples.all_of(Arrays((centres[labels] + noise + 0.3 * shift).numpy()), labels.numpy())
 
 
 class SyntheticActor(ClientActor):
@@ -39,7 +39,7 @@ class SyntheticActor(ClientActor):
         """Run one client."""
         import fedrf.site
 
-        fedrf.site.load_domain = synthetic
+        fedrf.site.load_samples = synthetic
         super().run(*arguments)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from dataclasses import asdict
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
@@ -25,12 +26,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+data_app = typer.Typer(help="Show which data sets are there, and what is in them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
 INTERRUPTED = 130
 
 # Written out because the registries import torch, which takes seconds; a test keeps them equal.
 Method = StrEnum("Method", ["rf-tca", "r-tca", "tca"])
 KernelName = StrEnum("KernelName", ["gaussian", "laplace", "cauchy"])
 Scaling = StrEnum("Scaling", ["unit", "standard", "none"])
+
+DataRoot = Annotated[str | None, typer.Option(help="Folder of the data sets; default $FEDRF_DATA.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -45,7 +51,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 
 @app.command()
 def doctor(
-    data_root: Annotated[str | None, typer.Option(help="Folder of the data sets; default $FEDRF_DATA.")] = None,
+    data_root: DataRoot = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster to ask; default $RAY_ADDRESS.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -124,6 +130,69 @@ def _print_keys() -> None:
     for key, default, allowed, meaning in Config.describe():
         table.add_row(key, default, allowed, meaning)
     Console(highlight=False, markup=False).print(table)
+
+
+@data_app.command("list")
+def list_data(
+    data_root: DataRoot = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List all data sets, their domains, which of these are below the data root, and where to get the others.
+
+    Names and spelling of folders may vary: `Office-31`, `office_31` and `office31` are the same. With `--json`, every
+    domain that is missing comes with the places where it was looked for.
+
+    Example: `fedrf data list --data-root ~/datasets`
+    """
+    from fedrf import data_check as work
+    from fedrf.data.dataset import data_root as find_root
+
+    folder = find_root(data_root)
+    if folder is not None and not folder.is_dir():
+        raise ValueError(f"--data-root {folder}: no such folder")
+    holdings = work.survey(folder)
+    if json_output:
+        print(
+            json.dumps(
+                {"root": str(folder) if folder else None, "datasets": [asdict(one) for one in holdings]}, indent=1
+            )
+        )
+    else:
+        work.print_survey(holdings, folder, Console(highlight=False))
+
+
+@data_app.command("check")
+def check_data(
+    name: Annotated[str, typer.Argument(help="A data set; `fedrf data list` has them.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="data.key=value", help="As for a run; also `seed`.", show_default=False),
+    ] = None,
+    data_root: DataRoot = None,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image, to find corrupt files.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Load a data set and show what is in it: samples of each domain and class, and whether any are missing.
+
+    With a `data.partition`, show what each client would hold in a run with the same keys and the same seed.
+    Exit code 1 when a domain is missing or wrong, or an image is corrupt.
+
+    Examples
+    --------
+    `fedrf data check office31 --data-root ~/datasets --decode`
+
+    `fedrf data check digits data.partition=dirichlet data.clients=4 data.concentration=0.1 seed=1`
+
+    `fedrf data check folder data.root=~/my-images data.target=new-camera`
+    """
+    from fedrf import data_check as work
+
+    found = work.check(name, overrides or [], data_root, decode)
+    if json_output:
+        print(json.dumps(found.as_json(), indent=1))
+    else:
+        work.print_report(found, Console(highlight=False))
+    raise typer.Exit(0 if found.ok else 1)
 
 
 @app.command()

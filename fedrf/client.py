@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,14 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fedrf.callback import Saver
 from fedrf.checkpoints import ClientFiles, write_atomically
 from fedrf.config import Config
-from fedrf.data.domains import NUM_CLASSES
+from fedrf.data.domains import num_classes
+from fedrf.data.samples import Samples
 from fedrf.embedding import OwnEmbedding
 from fedrf.extractors import make_extractor
 from fedrf.features import RandomFourierFeatures, median_sigma
@@ -43,7 +43,8 @@ from fedrf.methods import METHODS, Inbox
 from fedrf.model import Batch, DomainModel
 from fedrf.place import Place
 from fedrf.schedule import Schedule
-from fedrf.target_stage import TargetStage, evaluate
+from fedrf.target_stage import Score, TargetStage, evaluate, judge, predict, vote
+from fedrf.trunk import TrunkRows, trunk_rows
 from fedrf.warming import take_part
 
 Link = Callable[..., Any]
@@ -54,15 +55,8 @@ ROWS = 1024  # at a time, where all local samples are looked at
 _DRAWING = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Keeps the labels that the target must not see: it is shown predictions and returns their accuracy."""
-
-    labels: Tensor
-
-    def __call__(self, predicted: Tensor) -> float:
-        """Return the share of right predictions."""
-        return float((predicted.cpu() == self.labels).double().mean())
+class StoppedError(Exception):
+    """The coordinator wants to stop, and this client has not yet begun."""
 
 
 class Client:
@@ -70,20 +64,23 @@ class Client:
 
     Parameters
     ----------
-    inputs, labels
-        The local samples; `labels` is None at the target.
+    samples
+        The local samples; without labels at the target.
     link
         Calls a method of the coordinator by name.
-    scorer
+    score
         Tells the accuracy of predictions for the local samples; for the records only.
+    device
+        Where the fixed part of the extractor is computed.
     """
 
     def __init__(
-        self, config: Config, place: Place, inputs: Tensor, labels: Tensor | None, link: Link, scorer: Scorer
+        self, config: Config, place: Place, samples: Samples, link: Link, score: Score, device: str = "cpu"
     ) -> None:
-        self.config, self.place, self.link, self.scorer = config, place, link, scorer
+        self.config, self.place, self.link, self.score, self.device = config, place, link, score, device
         self.schedule = Schedule(config, place.name, place.sources, place.target)
-        self.labels, self.size = labels, len(inputs)
+        self.labels = None if samples.labels is None else torch.from_numpy(samples.labels)
+        self.size = len(samples)
         self.method = METHODS[config.method]
         self.round = self.model_version = self.generation = 0
         self.committed = self.stopped = False
@@ -91,7 +88,8 @@ class Client:
         self.figures: dict[str, float] = {}
         self.ballots: list[dict[str, Tensor]] = []
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
-        self.model, self.trunk = self._build(inputs)
+        self.model, self.trunk = self._build(samples)
+        self.probabilities: Tensor | None = None
         self._warm_start()
 
     @property
@@ -116,39 +114,71 @@ class Client:
         )
         trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
         if not self.stopped and self.commit():  # again, for a checkpoint from after the last round
-            self._record(evaluate(self.model, self.trunk, self.scorer, self.ballots) | {"final": 1.0})
+            self._release_adapter()
+            model, trunk, ballots = self.model, self.trunk, self.ballots
+            self.probabilities = vote(model, trunk, ballots) if ballots else predict(model, trunk)
+            self._record(judge(self.probabilities, self.score) | {"final": 1.0})
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
             file = ClientFiles(self.place.run, self.place.name).final
             write_atomically(file, lambda path: save_file(weights, path))
         self.link("finish", self.place.name)
 
-    def _build(self, inputs: Tensor) -> tuple[DomainModel, Tensor]:
+    def _build(self, samples: Samples) -> tuple[DomainModel, TrunkRows]:
         """Make the model, once σ is agreed on, and put all samples through the fixed part of the extractor."""
         settings, seed = self.config.model, self.config.seed
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            extractor = make_extractor(settings.extractor, tuple(inputs.shape[1:]))
+            extractor = make_extractor(settings.extractor, samples.content.shape, settings.weights)
             random_state = torch.get_rng_state()
+        is_fixed = settings.sharing == "frozen"
+
+        def rows_behind(layers: nn.Module) -> TrunkRows:
+            return trunk_rows(
+                layers,
+                extractor.prepare,
+                samples,
+                settings,
+                self.device,
+                torch.get_num_threads(),
+                self._progress,
+                self._note,
+            )
+
+        settled = extractor.settled()
+        trunk = rows_behind(settled if is_fixed else extractor.trunk)
+        self._rows_below: Callable[[], TrunkRows] = lambda: trunk
+        if is_fixed and self.stage and settled is not extractor.trunk:
+            self._rows_below = lambda: rows_behind(extractor.trunk)
         with torch.no_grad():
-            trunk = torch.cat([extractor.trunk(rows) for rows in inputs.split(ROWS)])
-            width = median_sigma(normalize(extractor.adapter(trunk[:ROWS])), settings.kernel)
+            some = trunk[np.linspace(0, self.size - 1, min(self.size, ROWS)).astype(np.int64)]
+            width = median_sigma(normalize(some if is_fixed else extractor.adapter(some)), settings.kernel)
         sigma, reply = self._greet(width, sum(parameter.numel() for parameter in extractor.adapter.parameters()))
         random_features = RandomFourierFeatures(
             extractor.out_features, settings.num_features, sigma, settings.kernel, seed
         )
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.set_rng_state(random_state)
-            classes = NUM_CLASSES[self.config.data.name]
-            model = DomainModel(extractor, random_features, settings.dim, classes, settings.classifier, settings.scale)
+            classes = num_classes(self.config.data)
+            model = DomainModel(
+                extractor.adapter, random_features, settings.dim, classes, settings.classifier, settings.scale
+            )
+        model.adapter_is_applied = is_fixed
         align = self.config.align
         moves = self.schedule.learns_extractor or settings.sharing == "averaged"
         # A part of the module, so that checkpoints have its memory.
         self.own = OwnEmbedding(random_features.out_features, align.message, align.memory, align.refresh, moves)
         model.add_module("own", self.own)
-        model.extractor.adapter.requires_grad_(self.schedule.learns_extractor)
+        model.adapter.requires_grad_(self.schedule.learns_extractor)
         model.play_round, model.make_optimizers = self._play_round, self._optimizers
         self.welcome = reply
         return model, trunk
+
+    def _progress(self, done: int, total: int) -> None:
+        if self.link("prepare", self.place.name, done / total):
+            raise StoppedError
+
+    def _note(self, text: str) -> None:
+        self.link("note", self.place.name, text)
 
     def _warm_start(self) -> None:
         """Take W from federated closed-form RF-TCA, unless there is a model already."""
@@ -189,6 +219,7 @@ class Client:
 
     def batch(self, number: int, size: int) -> Batch:
         """Return the samples of one round, from nothing but seed, client and round: resuming needs no memory."""
+        self._release_adapter()
         count = len(self.trunk)
         size = min(size, count)
         epoch, place = divmod(number - 1, max(1, count // size))
@@ -197,13 +228,18 @@ class Client:
         rows = torch.from_numpy(order[place * size : (place + 1) * size])
         return Batch(number, rows, self.trunk[rows], None if self.labels is None else self.labels[rows])
 
+    def _release_adapter(self) -> None:
+        """After the rounds, adaptation may move what they left alone: from then on rows come from below it."""
+        if self.round > self.last_round and self.model.adapter_is_applied:
+            self.trunk, self.model.adapter_is_applied = self._rows_below(), False
+
     def _play_round(self, model: DomainModel, batch: Batch) -> None:
         """One round of algorithm 5, or one step of the stage after the last."""
         number, schedule = batch.round, self.schedule
         if number > self.last_round:
             assert self.stage is not None
             if self.commit():
-                self._record(self.stage.step(model, batch, self.trunk, self.scorer, number - self.last_round))
+                self._record(self.stage.step(model, batch, self.trunk, self.score, number - self.last_round))
             else:
                 self.round -= 1  # asked to stop: this step is still to be done
             return
@@ -232,7 +268,7 @@ class Client:
             terms |= {"loss": terms.get("loss", 0) + joint, "adaptation": joint.detach()}
         self.figures = {"round": float(batch.round), **{name: float(term.detach()) for name, term in terms.items()}}
         if self.schedule.is_target and self._evaluates(batch.round):
-            self.figures |= evaluate(model, self.trunk, self.scorer)
+            self.figures |= evaluate(model, self.trunk, self.score)
         if "loss" in terms and terms["loss"].requires_grad:
             model.step(terms["loss"])
         if self.config.track.tensorboard:

@@ -33,23 +33,89 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """Which domains take part."""
+    """Which domains take part, and who holds what of them."""
 
-    name: Literal["digits"] = "digits"
+    name: Literal[
+        "digits",
+        "digit-five",
+        "office31",
+        "office31-decaf6",
+        "office31-surf",
+        "office-caltech10",
+        "office-caltech10-decaf6",
+        "office-caltech10-surf",
+        "office-home",
+        "domainnet",
+        "visda-c",
+        "folder",
+        "features",
+    ] = "digits"
+    root: str | None = Field(None, description="folder of the data sets; default $FEDRF_DATA of driver or client")
     sources: tuple[str, ...] | None = Field(None, description="labelled domains; default all but the target")
     target: str = Field("handwritten", description="the unlabelled domain")
-    samples: Annotated[int, Field(ge=2)] | None = Field(None, description="at most so many a domain; default all")
+    classes: tuple[str, ...] | None = Field(
+        None, description="folder, features: in order; default those of the sources"
+    )
+    samples: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="at most so many a domain, the same for every seed; default all"
+    )
+    split: Literal["train", "test", "all"] = Field("train", description="of data sets that come in such parts")
+    scale: Literal["none", "standard"] = Field("none", description="features: standard: each column, at each client")
+    partition: Literal["none", "even", "dirichlet", "shards", "size"] = Field(
+        "none", description="how each source is split over clients; a target among the sources gets a share too"
+    )
+    clients: Count = Field(1, description="clients for each source, where there is a partition")
+    concentration: Positive = Field(0.5, description="dirichlet: small is skewed labels; size: small is unequal sizes")
+    shards: Count = Field(2, description="pieces of samples sorted by label that a client gets")
+    allow_partial: bool = Field(False, description="use a data set that is not complete")
+    skip_corrupt: bool = Field(False, description="leave out image files that cannot be decoded; decodes all to see")
 
-    @field_validator("sources", mode="before")
+    @field_validator("sources", "classes", mode="before")
     @classmethod
-    def _one_name_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    def _names_are_a_list_of_texts(cls, value: Any) -> Any:
+        value = (value,) if isinstance(value, str) else value
+        # YAML reads 1 as a number, and classes are often called so.
+        return tuple(str(one) for one in value) if isinstance(value, (list, tuple)) else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> DataConfig:
+        if self.name != "digits" and "target" not in self.model_fields_set:
+            raise ValueError(f"target must name the unlabelled domain of {self.name}; `fedrf data list` has them")
+        if self.sources is not None and (not self.sources or len(set(self.sources)) < len(self.sources)):
+            raise ValueError("sources must name at least one domain, and none twice")
+        if self.sources is not None and self.target in self.sources and self.partition == "none":
+            raise ValueError(
+                f"target={self.target} is also one of data.sources; only a data.partition can share it out"
+            )
+        if self.clients > 1 and self.partition == "none":
+            raise ValueError(f"clients={self.clients} needs a data.partition: even, dirichlet, shards or size")
+        if self.classes is not None:
+            if self.name not in ("folder", "features"):
+                raise ValueError(f"classes are for data.name=folder and features; {self.name} has its own")
+            if len(set(self.classes)) < max(2, len(self.classes)):
+                raise ValueError("classes must be at least two, and none twice")
+        return self
 
 
 class ModelConfig(Section):
     """Extractor G, random features, aligner W_RF and classifier C."""
 
-    extractor: Literal["gradients", "cnn", "identity"] = "gradients"
+    extractor: Literal[
+        "gradients",
+        "cnn",
+        "mlp",
+        "identity",
+        "efficientnet-lite0",
+        "efficientnet-lite0-small",
+        "resnet18",
+        "resnet50",
+        "resnet101",
+    ] = "gradients"
+    weights: str = Field("pretrained", description="of a backbone: pretrained, none (random) or a file")
+    cache: Literal["disk", "memory", "off"] = Field(
+        "disk", description="outputs of a backbone's fixed part: kept for later runs too, for this one, or not at all"
+    )
+    cache_precision: Literal["float32", "float16"] = Field("float32", description="float16: half the room, rounded")
     sharing: Literal["frozen", "local", "averaged"] = Field("frozen", description="the learnable part of G")
     extractor_interval: Count = Field(10, description="T_G, rounds between averages of G where it is averaged")
     num_features: Count = Field(500, description="N, the number of random frequencies")
@@ -163,14 +229,12 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        if self.data.sources is not None:
-            if not self.data.sources or len(set(self.data.sources)) < len(self.data.sources):
-                raise ValueError("data.sources must name at least one domain, and none twice")
-            if self.data.target in self.data.sources:
-                raise ValueError(f"data.target={self.data.target} is also one of data.sources")
         self._check_classifier()
-        if self.model.extractor == "cnn" and self.model.sharing == "frozen":
-            raise ValueError("model.extractor=cnn is learned from nothing: set model.sharing to local or averaged")
+        extractor = self.model.extractor
+        if extractor in ("cnn", "mlp") and self.model.sharing == "frozen":
+            raise ValueError(
+                f"model.extractor={extractor} is learned from nothing: set model.sharing to local or averaged"
+            )
         if self.model.dim > 2 * self.model.num_features:
             raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
         return self
@@ -207,7 +271,8 @@ class Config(Section):
     @property
     def digest(self) -> str:
         """Twelve hex digits of everything that can change the result."""
-        kept = self.model_dump(mode="json", exclude={"track", "resources"})
+        elsewhere: Any = {"track": True, "resources": True, "data": {"root"}, "model": {"cache"}}
+        kept = self.model_dump(mode="json", exclude=elsewhere)
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
     def save(self, path: Path) -> None:

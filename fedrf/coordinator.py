@@ -92,12 +92,25 @@ class Coordinator:
         self.news = asyncio.Event()
         self.begun = self.stopping = False
         self.delivered: Counter[str] = Counter()
+        self.preparing: dict[str, float] = {}
+        self.notes: dict[str, None] = {}
         self.warming: WarmStart
         self.basis_shape: tuple[int, ...]
         self.began = self.rounds_began = time.monotonic()
         self.earlier_rounds = self.state.round_seconds
 
     # Calls of clients
+
+    async def prepare(self, sender: str, share: float) -> bool:
+        """Note how far a client is with its samples; tell whether to stop."""
+        self.preparing[sender] = share
+        if share >= 1:
+            del self.preparing[sender]
+        return self.stopping
+
+    async def note(self, sender: str, text: str) -> None:
+        """Keep what a client wants people to know."""
+        self.notes.setdefault(f"{sender}: {text}")
 
     async def greet(self, greeting: Greeting) -> tuple[float, Reply]:
         """Wait for everybody and agree on σ; a client that comes back gets the current round and model at once."""
@@ -187,6 +200,8 @@ class Coordinator:
             "refused": dict(ledger.refused),
             "staleness": dict(ledger.staleness),
             "failures": list(ledger.failures),
+            "notes": list(self.notes),
+            "preparing": dict(self.preparing),
         }
 
     # Before the rounds

@@ -63,6 +63,8 @@ class Display:
             return "done"
         if name not in progress["present"]:
             return "gone, restarting"
+        if name in progress["preparing"]:
+            return f"preparing samples: {progress['preparing'][name]:.0%}"
         if not lead:
             return "starting"
         return "straggler" if number < STRAGGLER * lead else ""
@@ -91,7 +93,8 @@ def print_summary(result: RunResult, console: Console) -> None:
     table.add_row(
         "time", f"{summary['seconds']['total']:.1f} s, {1000 * summary['seconds']['per_round']:.0f} ms a round"
     )
-    for failure in summary["failures"][:5]:
-        table.add_row("failure", failure)
+    for kind in ("note", "failure"):
+        for text in summary[f"{kind}s"][:5]:
+            table.add_row(kind, text)
     table.add_row("written to", str(result.folder))
     console.print(table)

@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedrf.data.catalogue import CATALOGUE, data_root
+from fedrf.data.dataset import data_root
+from fedrf.data.domains import DATASETS
+from fedrf.data_check import survey
 from fedrf.runtime import cluster_resources
 from fedrf.tracking import wandb_key
 
@@ -159,12 +161,13 @@ def _datasets(root: Path | None) -> Iterator[Check]:
         yield Check("data root", "missing", f"{root} is no folder", "set FEDRF_DATA, or pass --data-root")
         return
     yield Check("data root", "ok", str(root))
-    for dataset in CATALOGUE:
-        found = dataset.found(root)
-        absent = [f"{domain} at {path}" for domain, path in dataset.domains.items() if domain not in found]
-        status: Literal["ok", "missing"] = "missing" if absent else "ok"
-        advice = f"put {', '.join(absent)}; from {dataset.source}" if absent else ""
-        yield Check(f"data: {dataset.name}", status, ", ".join(found) or "nothing", advice)
+    for holding in survey(root):
+        if not DATASETS[holding.name].folders:
+            continue  # made on the spot, or whatever folder it is given
+        status: Literal["ok", "missing"] = "missing" if holding.missing else "ok"
+        others = ", ".join(list(holding.missing)[1:])
+        advice = next(iter(holding.missing.values()), "") + (others and f"; also missing: {others}")
+        yield Check(f"data: {holding.name}", status, ", ".join(holding.found) or "nothing", advice)
 
 
 def run(root: str | None, address: str | None, json_output: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedrf.checkpoints import ClientFiles, CoordinatorFiles
-from fedrf.config import Config, load_config
-from fedrf.data.domains import resolve_domains
+from fedrf.config import Config, ModelConfig, load_config
+from fedrf.data.domains import clients_of, locate_all, settle
 from fedrf.display import Display
 from fedrf.failure import RunFailedError
 from fedrf.interrupts import Interrupts
@@ -82,8 +83,11 @@ def run(
     else:
         config = load_config(recipe, overrides)
         config = config if seed is None else load_config(None, config.model_dump(mode="json") | {"seed": seed})
+        config = config.model_copy(update={"data": settle(config.data), "model": _absolute(config.model)})
         _check_names(config)
         check_tracking(config)
+        if local or not (address or os.environ.get("RAY_ADDRESS")):
+            locate_all(config.data)  # before anything is started; on a cluster only the clients can tell
         folder = RunFolder.create(config, Path(out) if out is not None else None)
     experiment = Experiment(config, folder, resume is not None)
     if local:
@@ -94,8 +98,14 @@ def run(
         return experiment.run(lambda *arguments: RayFederation(used, *arguments))
 
 
+def _absolute(model: ModelConfig) -> ModelConfig:
+    """Name a file of weights so that processes with another working directory find it."""
+    is_file = model.weights not in ("pretrained", "none")
+    return model.model_copy(update={"weights": str(Path(model.weights).expanduser().absolute())}) if is_file else model
+
+
 def _check_names(config: Config) -> None:
-    sources, target = resolve_domains(config.data)
+    sources, target = clients_of(config.data)
     strangers = set(config.federation.delays) - {*sources, target}
     if strangers:
         known = ", ".join((*sources, target))
@@ -107,7 +117,7 @@ class Experiment:
 
     def __init__(self, config: Config, folder: RunFolder, resume: bool) -> None:
         self.config, self.folder, self.resume = config, folder, resume
-        self.sources, self.target = resolve_domains(config.data)
+        self.sources, self.target = clients_of(config.data)
         self.clients = (*self.sources, self.target)
         self.files = CoordinatorFiles(folder.path)
         self.attempts = dict.fromkeys(self.clients, 0)

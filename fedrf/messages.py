@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrf.config import HIDDEN, Config
-from fedrf.data.domains import NUM_CLASSES
+from fedrf.data.domains import num_classes
 
 Array = NDArray[np.float32]
 NORM_SLACK = 1e-4  # of single precision, over thousands of squares
@@ -157,7 +157,7 @@ class Reply:
 
 def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Return the shape of each kind of message that follows from the configuration."""
-    size, dim, classes = 2 * config.model.num_features, config.model.dim, NUM_CLASSES[config.data.name]
+    size, dim, classes = 2 * config.model.num_features, config.model.dim, num_classes(config.data)
     widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
     classifier = sum((before + 1) * after for before, after in pairwise(widths))
     return {

@@ -16,7 +16,6 @@ from torch.nn.functional import normalize
 from torch.nn.utils import parameters_to_vector
 
 from fedrf.config import HIDDEN
-from fedrf.extractors import Extractor
 from fedrf.features import RandomFourierFeatures
 
 
@@ -50,8 +49,10 @@ class DomainModel(LightningModule):
 
     Attributes
     ----------
-    extractor
-        G; only its `adapter` is ever trained.
+    adapter
+        The part of G that can learn; what lies below it is `fedrf.trunk`'s.
+    adapter_is_applied
+        Whether the inputs have gone through the adapter already, because it does not learn.
     random_features
         Σ, equal at all clients.
     aligner
@@ -62,7 +63,7 @@ class DomainModel(LightningModule):
 
     def __init__(
         self,
-        extractor: Extractor,
+        adapter: nn.Module,
         random_features: RandomFourierFeatures,
         dim: int,
         num_classes: int,
@@ -71,7 +72,7 @@ class DomainModel(LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.extractor = extractor
+        self.adapter, self.adapter_is_applied = adapter, False
         self.random_features = random_features
         size = random_features.out_features
         self.aligner = nn.Parameter(torch.randn(size, dim) / size**0.5)
@@ -82,7 +83,8 @@ class DomainModel(LightningModule):
 
     def features(self, trunk: Tensor) -> Tensor:
         """Σ: random features of samples that went through the trunk."""
-        features: Tensor = self.random_features(normalize(self.extractor.adapter(trunk)))
+        extracted = trunk if self.adapter_is_applied else self.adapter(trunk)
+        features: Tensor = self.random_features(normalize(extracted))
         return features
 
     def align(self, features: Tensor) -> Tensor:
@@ -103,7 +105,7 @@ class DomainModel(LightningModule):
         return {
             "aligner": [self.aligner],
             "classifier": list(self.classifier.parameters()),
-            "extractor": list(self.extractor.adapter.parameters()),
+            "extractor": list(self.adapter.parameters()),
         }
 
     @torch.no_grad()

@@ -100,6 +100,12 @@ def _tidy(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _warnings(config: Config) -> list[str]:
+    if config.model.weights == "none" and config.model.extractor.startswith(("resnet", "efficientnet")):
+        return [f"model.weights=none: {config.model.extractor} has random weights, and its features tell little"]
+    return []
+
+
 def summarise(
     config: Config,
     sources: tuple[str, ...],
@@ -151,4 +157,5 @@ def summarise(
         "seconds": {"total": seconds, "per_round": progress.get("round_seconds", 0.0) / rounds if rounds else 0.0},
         "config_hash": config.digest,
         "failures": [*failures, *progress.get("failures", [])],
+        "notes": [*_warnings(config), *progress.get("notes", [])],
     }

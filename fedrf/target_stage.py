@@ -17,9 +17,11 @@ from torch.nn.functional import cross_entropy, one_hot
 from fedrf.adaptation import entropy, information, pseudo_labels
 from fedrf.config import Config
 from fedrf.model import Batch, DomainModel
+from fedrf.trunk import TrunkRows
 
 ROWS = 2048
 Figures = dict[str, float]
+Score = Callable[[Tensor], float | None]
 
 
 class TargetStage:
@@ -43,11 +45,9 @@ class TargetStage:
         """Return an optimiser for the only thing that is trained here."""
         return torch.optim.Adam(model.parts()["extractor"], lr=self.settings.lr)
 
-    def step(
-        self, model: DomainModel, batch: Batch, trunk: Tensor, score: Callable[[Tensor], float], number: int
-    ) -> Figures:
+    def step(self, model: DomainModel, batch: Batch, trunk: TrunkRows, score: Score, number: int) -> Figures:
         """Take one step of the stage after the rounds; return figures where it is time for some."""
-        model.extractor.adapter.requires_grad_(True)
+        model.adapter.requires_grad_(True)
         loss = self.loss(model, batch, model.features(batch.inputs), trunk, number)
         model.step(loss, which=1)
         if number % self.every:
@@ -55,7 +55,7 @@ class TargetStage:
         self.history.append({"step": float(number), "loss": float(loss.detach()), **evaluate(model, trunk, score)})
         return self.history[-1]
 
-    def loss(self, model: DomainModel, batch: Batch, features: Tensor, trunk: Tensor, number: int) -> Tensor:
+    def loss(self, model: DomainModel, batch: Batch, features: Tensor, trunk: TrunkRows, number: int) -> Tensor:
         """Return what is minimised; pseudo-labels are renewed from time to time."""
         logits = model.logits(features)
         loss = -information(logits.softmax(1))
@@ -67,35 +67,34 @@ class TargetStage:
 
 
 @torch.no_grad()
-def guess(model: DomainModel, trunk: Tensor) -> Tensor:
+def guess(model: DomainModel, trunk: TrunkRows) -> Tensor:
     """Return pseudo-labels of all samples."""
     aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
     return pseudo_labels(aligned, model.classifier(model.scale * aligned).softmax(1))
 
 
-@torch.no_grad()
-def evaluate(
-    model: DomainModel,
-    trunk: Tensor,
-    score: Callable[[Tensor], float],
-    ballots: Sequence[dict[str, Tensor]] = (),
-) -> Figures:
-    """Return accuracy, and the scores that need no labels; with ballots, predictions are those of a hard vote."""
-    probabilities = vote(model, trunk, ballots) if ballots else predict(model, trunk)
+def evaluate(model: DomainModel, trunk: TrunkRows, score: Score) -> Figures:
+    """Return the figures of the model's predictions for all samples."""
+    return judge(predict(model, trunk), score)
+
+
+def judge(probabilities: Tensor, score: Score) -> Figures:
+    """Return the scores that need no labels, and accuracy if somebody knows it."""
+    accuracy = score(probabilities.argmax(1))
     return {
-        "accuracy": score(probabilities.argmax(1)),
+        **({} if accuracy is None else {"accuracy": accuracy}),
         "information": float(information(probabilities)),
         "entropy": float(entropy(probabilities).mean()),
     }
 
 
 @torch.no_grad()
-def predict(model: DomainModel, trunk: Tensor) -> Tensor:
+def predict(model: DomainModel, trunk: TrunkRows) -> Tensor:
     """Return class probabilities of all samples."""
     return torch.cat([model(rows.to(model.device)).softmax(1) for rows in trunk.split(ROWS)])
 
 
-def vote(model: DomainModel, trunk: Tensor, ballots: Sequence[dict[str, Tensor]]) -> Tensor:
+def vote(model: DomainModel, trunk: TrunkRows, ballots: Sequence[dict[str, Tensor]]) -> Tensor:
     """Return each class's share of the votes, a network's vote being the class that it finds most likely."""
     own = {kind: model.get_part(kind) for kind in ballots[0]}
     votes = []
@@ -105,4 +104,4 @@ def vote(model: DomainModel, trunk: Tensor, ballots: Sequence[dict[str, Tensor]]
         if ballot is not own:
             probabilities = predict(model, trunk)
             votes.append(one_hot(probabilities.argmax(1), probabilities.shape[1]))
-    return torch.stack(votes).to(trunk.dtype).mean(0)
+    return torch.stack(votes).to(probabilities.dtype).mean(0)

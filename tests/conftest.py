@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedrf.closed_form import scaled
-from fedrf.data.catalogue import find_dataset
-from fedrf.data.feature_files import FeatureSet, load_features
+from fedrf.config import load_config
+from fedrf.data.domains import load_domain
+from fedrf.data.feature_files import FeatureSet
 
 TINY = {
     "data.samples": 120,
@@ -19,6 +19,14 @@ TINY = {
     "adapt.batch_size": 32,
     "track.evaluate_every": 2,
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Whatever backbones compute goes to a folder of these tests, also from processes that they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDRF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -63,11 +71,11 @@ def final_weights(result):
 
 def office_caltech(root):
     """The four Office-Caltech domains as SURF histograms, as shares of each row, each column standardised."""
+    keys = {"data.name": "office-caltech10-surf", "data.root": str(root), "data.target": "amazon"}
     domains = {}
-    for name, path in find_dataset("office-caltech10-surf").domains.items():
-        counts = load_features(root / path)
-        shares = counts.features / counts.features.sum(axis=1, keepdims=True)
-        domains[name[0].upper()] = scaled(counts._replace(features=shares), "standard")
+    for name in ("amazon", "caltech", "dslr", "webcam"):
+        samples = load_domain(load_config(None, keys).data, name).standardised()
+        domains[name[0].upper()] = FeatureSet(samples.array(), samples.labels)
     return domains
 
 

@@ -91,6 +91,16 @@ def test_align_without_labels_still_aligns(files):
         (["align", "plain.npz", "left.npz", "--out", "plain.npz"], "--out would overwrite an input"),
         (["align", "plain.npz", "left.npz", "--out", "folder.npz"], "--out must be an .npz file in a folder"),
         (["fly"], "No such command 'fly'"),
+        (["data", "fly"], "No such command 'fly'"),
+        (["data", "check"], "Missing argument 'name'"),
+        (["data", "check", "moon"], "data.name='moon': Input should be 'digits', 'digit-five'"),
+        (
+            ["data", "check", "digits", "train.rounds=3"],
+            "'train.rounds' is no key of a check; allowed: seed, data.root",
+        ),
+        (["data", "check", "digits", "--data-root", "plain.npz", "fly"], "'fly' is no key of a check"),
+        (["data", "check", "office31", "--data-root", "nowhere"], "data.root=nowhere: no such folder"),
+        (["data", "list", "--data-root", "nowhere"], "--data-root nowhere: no such folder"),
     ],
 )
 def test_slips_get_one_line_and_exit_code_2(files, arguments, message, monkeypatch, capsys):
@@ -149,13 +159,47 @@ def test_without_a_command_help_is_shown(monkeypatch, capsys):
     assert "align" in "".join(capsys.readouterr())
 
 
+def test_data_check_prints_one_json_object(files):
+    split = ("data.sources=[plain, left]", "data.target=unlabelled", "data.partition=shards", "data.clients=5")
+    done = fedrf("data", "check", "features", *split, "--data-root", files, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert [domain["samples"] for domain in report["domains"]] == [599, 599, 599]
+    assert [client["name"] for client in report["clients"]][-2:] == ["left:5", "unlabelled"]
+    assert sum(client["samples"] for client in report["clients"][:5]) == 599
+
+
+def test_data_check_fails_where_something_is_missing(tmp_path):
+    (tmp_path / "office31/amazon").mkdir(parents=True)
+    done = fedrf("data", "check", "office31", "--data-root", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    amazon, dslr = (line for line in done.stdout.splitlines() if line.startswith(("amazon", "dslr")))
+    assert "wrong" in amazon
+    assert "missing" in dslr
+
+
+def test_data_list_tells_what_is_there(tmp_path):
+    (tmp_path / "Office-31/amazon").mkdir(parents=True)
+    done = fedrf("data", "list", "--data-root", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert listed["root"] == str(tmp_path)
+    office = next(one for one in listed["datasets"] if one["name"] == "office31")
+    assert office["found"] == {"amazon": str(tmp_path / "Office-31/amazon")}
+    assert f"looked for {tmp_path}/Office-31/dslr" in office["missing"]["dslr"]
+    assert "office-caltech10-decaf6" in fedrf("data", "list", "--data-root", tmp_path).stdout
+
+
 def test_help_teaches():
     top = fedrf("--help")
     assert top.returncode == 0
-    for command in ("align", "doctor"):
+    for command in ("align", "doctor", "data"):
         assert command in top.stdout
     about = fedrf("align", "--help").stdout
     for word in ("--gamma", "--sigma", "auto", "median", "Example"):
+        assert word in about
+    about = fedrf("data", "check", "--help").stdout
+    for word in ("--decode", "data.partition=dirichlet", "Examples", "fedrf data list"):
         assert word in about
 
 

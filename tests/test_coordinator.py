@@ -171,7 +171,7 @@ def test_the_shapes_that_are_expected_are_those_of_the_model(kind):
     from fedrf.model import DomainModel
 
     config = load_config(None, {**BASE, "model.classifier": kind})
-    model = DomainModel(make_extractor("identity", (3,)), RandomFourierFeatures(3, 1), 2, 10, kind)
+    model = DomainModel(make_extractor("identity", (3,)).adapter, RandomFourierFeatures(3, 1), 2, 10, kind)
     shapes = known_shapes(config)
     for part in ("aligner", "classifier"):
         assert tuple(model.get_part(part).shape) == shapes[part]

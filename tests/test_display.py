@@ -15,6 +15,7 @@ PROGRESS = {
     "finished": ["handwritten"],
     "traffic": {("up", "aligner"): 1_500_000, ("down", "aligner"): 500_000},
     "seconds": 12.0,
+    "preparing": {},
 }
 
 

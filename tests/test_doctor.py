@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from fedrf import doctor
-from fedrf.data.catalogue import CATALOGUE
+from fedrf.data.domains import DATASETS
 
 
 def named(checks):
@@ -34,20 +34,29 @@ def test_what_is_not_ok_says_what_to_do(quiet, tmp_path):
 
 
 def test_datasets_are_found_domain_by_domain(quiet, tmp_path):
-    (tmp_path / "office31/amazon").mkdir(parents=True)
+    (tmp_path / "Office-31/amazon").mkdir(parents=True)
     check = named(doctor.examine(str(tmp_path)))["data: office31"]
     assert (check.status, check.found) == ("missing", "amazon")
-    assert "dslr at office31/dslr" in check.advice
+    assert f"domain dslr not found; looked for {tmp_path}/Office-31/dslr" in check.advice
+    assert DATASETS["office31"].origin in check.advice
+    assert check.advice.endswith("also missing: webcam")
     for domain in ("dslr", "webcam"):
-        (tmp_path / "office31" / domain).mkdir()
-    assert named(doctor.examine(str(tmp_path)))["data: office31"].status == "ok"
+        (tmp_path / "Office-31" / domain).mkdir()
+    check = named(doctor.examine(str(tmp_path)))["data: office31"]
+    assert (check.status, check.found, check.advice) == ("ok", "amazon, dslr, webcam", "")
+
+
+def test_data_sets_that_are_looked_for_are_those_with_a_place(quiet, tmp_path):
+    listed = {name.removeprefix("data: ") for name in named(doctor.examine(str(tmp_path))) if name.startswith("data: ")}
+    assert listed == set(DATASETS) - {"digits", "folder", "features"}
 
 
 @pytest.mark.realdata
 def test_real_data_is_found(quiet, data_root):
     checks = named(doctor.examine(str(data_root)))
-    assert checks["data: office31"].status == "ok"
-    assert all(checks[f"data: {dataset.name}"].found != "nothing" for dataset in CATALOGUE)
+    for name in ("office31", "office-caltech10-surf"):
+        assert checks[f"data: {name}"].status == "ok"
+    assert checks["data: digit-five"].found != "nothing"
 
 
 def test_low_memory_and_disk_are_problems(quiet, monkeypatch):

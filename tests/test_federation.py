@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import fedrf
-from fedrf.client import Client, Scorer
+from fedrf.client import Client
 from fedrf.config import load_config
-from fedrf.data.domains import load_domain, resolve_domains
+from fedrf.data.domains import clients_of, load_samples
+from fedrf.evaluator import Evaluator
 from fedrf.experiment import Experiment
 from fedrf.local import LocalFederation
 from fedrf.membership import membership
@@ -54,27 +55,27 @@ def run_sniffed(overrides, folder):
 
 def new_client(config, name, folder):
     """A client that has greeted, but does not train."""
-    sources, target = resolve_domains(config.data)
-    domain = load_domain(config.data, name)
+    sources, target = clients_of(config.data)
+    samples = load_samples(config.data, name)
 
     def link(call, *arguments):
         assert call == "greet"
         return config.model.sigma, Reply()
 
-    labels = None if name == target else domain.labels
-    return Client(config, Place(name, sources, target, folder), domain.inputs, labels, link, Scorer(domain.labels))
+    shown = samples.without_labels() if name == target else samples
+    return Client(config, Place(name, sources, target, folder), shown, link, Evaluator(samples.labels))
 
 
 def algorithm_5(config, folder):
     """The paper's protocol as a plain loop with two barriers a round; returns everybody's model."""
-    sources, target = resolve_domains(config.data)
+    sources, target = clients_of(config.data)
     names = (*sources, target)
     clients = {name: new_client(config, name, folder) for name in names}
     models = {name: copy.deepcopy(clients[name].model) for name in names}
     federation, lr = config.federation, config.train.lr
     optimizers = {
         name: torch.optim.Adam(
-            [model.aligner, *model.extractor.adapter.parameters()]
+            [model.aligner, *model.adapter.parameters()]
             + ([] if name == target else list(model.classifier.parameters())),
             lr=lr,
         )
@@ -143,7 +144,7 @@ def test_sync_mode_is_algorithm_5(tmp_path, more):
 
 def test_only_embeddings_pass_between_clients_and_never_from_source_to_source(tmp_path):
     result, seen = run_sniffed(SYNC, tmp_path / "run")
-    _, target = resolve_domains(result.config.data)
+    _, target = clients_of(result.config.data)
     calls = [(arguments[0], answer) for name, arguments, answer in seen if name == "exchange"]
     assert len(calls) == 4 * 7
     for envelope, reply in calls:
@@ -217,7 +218,7 @@ def test_the_settings_of_the_paper_send_exactly_what_they_say(tmp_path, setting,
     overrides = {**SYNC, "method": method, **WITHOUT, **SETTINGS[setting]}
     config = load_config(None, overrides)
     result, _ = run_sniffed(overrides, tmp_path / "run")
-    sources, _ = resolve_domains(config.data)
+    sources, _ = clients_of(config.data)
     federation, rounds, size = config.federation, config.train.rounds, 4 * 60
     rounds_sets = [
         membership(sources, federation.participants, federation.messages, 0, number) for number in range(1, rounds + 1)
@@ -242,7 +243,7 @@ def test_the_settings_of_the_paper_send_exactly_what_they_say(tmp_path, setting,
 
 def test_a_vote_counts_heads(tmp_path):
     """Three linear classifiers of constant opinion: two against one."""
-    from fedrf.target_stage import evaluate
+    from fedrf.target_stage import judge, vote
 
     config = load_config(None, {**TINY, "model.sigma": 1.0})
     client = new_client(config, "handwritten", tmp_path)
@@ -253,7 +254,7 @@ def test_a_vote_counts_heads(tmp_path):
         ballots.append({"classifier": classifier})
     before = client.model.get_part("classifier")
     seen = []
-    figures = evaluate(client.model, client.trunk, lambda guess: seen.append(guess) or 0.5, ballots)
+    figures = judge(vote(client.model, client.trunk, ballots), lambda guess: seen.append(guess) or 0.5)
     assert seen[0].unique().tolist() == [3]
     assert figures["accuracy"] == 0.5
     torch.testing.assert_close(client.model.get_part("classifier"), before, rtol=0, atol=0)
@@ -263,12 +264,12 @@ def test_a_vote_counts_heads(tmp_path):
 def test_a_warm_start_is_the_pooled_solution(tmp_path, form):
     settings = {**SYNC, "align.warm_start": form, "model.sigma": 1.0, "align.gamma": 0.01}
     result, seen = run_sniffed(settings, tmp_path / "run")
-    sources, target = resolve_domains(result.config.data)
+    sources, target = clients_of(result.config.data)
     features = {}
     for name in (*sources, target):
         client = new_client(load_config(None, {**TINY, "model.sigma": 1.0}), name, tmp_path)
         with torch.no_grad():
-            features[name] = client.model.features(client.trunk)
+            features[name] = client.model.features(client.trunk[np.arange(len(client.trunk))])
     pooled = ScatterProblem(
         DomainStatistics.of(torch.cat([features[name] for name in sources]).double()),
         DomainStatistics.of(features[target].double()),
@@ -373,7 +374,7 @@ def test_joint_adaptation_trains_the_target_within_the_rounds(tmp_path, sharing,
     assert all(row["loss"] == row["adaptation"] for row in rows)
     assert result.summary["communication"]["by_direction"]["up"]["aligner"] == 6 * 4 * 4 * 60 * 8
     weights = load_file(result.folder / "checkpoints/handwritten/final.safetensors")
-    assert bool(weights["extractor.adapter.outer.weight"].any()) == (sharing == "local")
+    assert bool(weights["adapter.outer.weight"].any()) == (sharing == "local")
 
 
 def test_pseudo_labels_in_the_last_stage(tmp_path):
@@ -392,7 +393,7 @@ def test_without_waiting_the_target_sees_no_more_sources_than_the_setting_allows
     settings = {**TINY, "method": "fedrf-tca", "federation.messages": messages, "train.rounds": 20}
     result, seen = run_sniffed({**settings, "federation.participants": "random"}, tmp_path / "run")
     config = result.config
-    sources, target = resolve_domains(config.data)
+    sources, target = clients_of(config.data)
     for name, arguments, reply in seen:
         if name == "exchange" and arguments[0].sender == target and arguments[0].phase == "round":
             allowed = membership(sources, "random", messages, config.seed, arguments[0].round).mean_embedding

@@ -17,7 +17,7 @@ def model():
     torch.manual_seed(0)
     extractor = make_extractor("identity", (5,))
     torch.nn.init.normal_(extractor.adapter.outer.weight)  # the identity has no gradient in its first layer
-    return DomainModel(extractor, RandomFourierFeatures(5, 20), dim=4, num_classes=3)
+    return DomainModel(extractor.adapter, RandomFourierFeatures(5, 20), dim=4, num_classes=3)
 
 
 @pytest.fixture
@@ -108,7 +108,8 @@ def test_with_the_proximal_step_the_target_trains_nothing_in_the_rounds(model, b
 def test_parts_survive_the_journey(kind, classifier):
     torch.manual_seed(0)
     models = [
-        DomainModel(make_extractor("identity", (5,)), RandomFourierFeatures(5, 20), 4, 3, classifier) for _ in range(2)
+        DomainModel(make_extractor("identity", (5,)).adapter, RandomFourierFeatures(5, 20), 4, 3, classifier)
+        for _ in range(2)
     ]
     values = models[0].get_part(kind)
     before = values.clone()

@@ -28,11 +28,11 @@ from math import cos, radians, sin
 from pathlib import Path
 
 import numpy as np
-from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
-from sklearn.datasets import load_digits
 
-from fedrf.features import check_count
+from fedrf.config import DataConfig
+from fedrf.data.dataset import Dataset
+from fedrf.data.samples import Arrays, Samples
 
 NUM_CLASSES = 10
 SIZE = 16
@@ -79,6 +79,8 @@ def _glyph(font: ImageFont.FreeTypeFont, text: str) -> Image.Image:
 
 @cache
 def _glyphs(names: tuple[str, ...]) -> list[list[Image.Image]]:
+    from matplotlib import get_data_path  # here, because the driver reads this module and draws nothing
+
     folder = Path(get_data_path()) / "fonts" / "ttf"
     fonts = [ImageFont.truetype(str(folder / f"{name}.ttf"), 64) for name in names]
     return [[_glyph(font, str(digit)) for digit in range(NUM_CLASSES)] for font in fonts]
@@ -116,6 +118,8 @@ def _balanced(rng: np.random.RandomState, samples: int) -> np.ndarray:
 
 def _handwriting() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the 8 × 8 images, their labels, and for each whether it belongs to `textured`."""
+    from sklearn.datasets import load_digits
+
     values, labels = load_digits(return_X_y=True)
     order = np.random.RandomState(0).permutation(len(values))
     images = (values[order] / 16 * 255).round().astype(np.uint8).reshape(-1, 8, 8)
@@ -218,24 +222,25 @@ _MAKERS: dict[str, Callable[[np.random.RandomState], tuple[np.ndarray, np.ndarra
 DOMAINS = tuple(_MAKERS)
 
 
-def load(domain: str, samples: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Make one domain: the same bits on every call, samples in random order.
+class Digits(Dataset):
+    """The embedded digits: the same bits on every call, samples in random order."""
 
-    Parameters
-    ----------
-    domain
-        One of `DOMAINS`.
-    samples
-        Return only the first so many; all where there are fewer.
+    name = "digits"
+    about = "four looks of the ten digits, made on the spot"
+    origin = "fedrf itself"
 
-    Returns
-    -------
-    images, labels
-        float32 in [0, 1] of shape (n, 1, 16, 16), and int64 from 0 to 9.
-    """
-    if domain not in _MAKERS:
-        raise ValueError(f"domain must be one of {', '.join(DOMAINS)}; got {domain!r}")
-    if samples is not None:
-        check_count("samples", samples)
-    images, labels = _MAKERS[domain](np.random.RandomState(1 + DOMAINS.index(domain)))
-    return images[:samples, None].astype(np.float32), labels[:samples].astype(np.int64)
+    def domains(self, config: DataConfig) -> tuple[str, ...]:
+        """Return the four looks."""
+        return DOMAINS
+
+    def classes(self, config: DataConfig) -> tuple[str, ...]:
+        """Return the ten digits."""
+        return tuple(str(digit) for digit in range(NUM_CLASSES))
+
+    def locate(self, config: DataConfig, domain: str) -> None:
+        """Return None: there are no files."""
+
+    def load(self, config: DataConfig, domain: str) -> Samples:
+        """Draw one domain: float32 in [0, 1] of shape (n, 1, 16, 16)."""
+        images, labels = _MAKERS[domain](np.random.RandomState(1 + DOMAINS.index(domain)))
+        return Samples.all_of(Arrays(images[:, None].astype(np.float32)), labels)

@@ -1,41 +1,131 @@
-"""Domains by name: what a data set is made of, and the samples of one domain as tensors."""
+"""Data sets by name, and who holds what: the clients of a run, and the samples of each.
+
+Nothing here imports torch: the driver uses it too.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import numpy as np
 
 from fedrf.config import DataConfig
+from fedrf.data.dataset import Dataset, data_root
+from fedrf.data.digit_five import DigitFive
+from fedrf.data.digits import Digits
+from fedrf.data.domainnet import DomainNet
+from fedrf.data.feature_folder import FeatureFolder
+from fedrf.data.image_folder import ImageFolder
+from fedrf.data.office31 import Office31, Office31Decaf6, Office31Surf
+from fedrf.data.office_caltech10 import OfficeCaltech10, OfficeCaltech10Decaf6, OfficeCaltech10Surf
+from fedrf.data.office_home import OfficeHome
+from fedrf.data.partition import partition
+from fedrf.data.samples import Samples
+from fedrf.data.visda_c import VisdaC
 
-if TYPE_CHECKING:
-    from torch import Tensor
+DATASETS: dict[str, Dataset] = {
+    one.name: one
+    for one in (
+        Digits(),
+        DigitFive(),
+        Office31(),
+        Office31Decaf6(),
+        Office31Surf(),
+        OfficeCaltech10(),
+        OfficeCaltech10Decaf6(),
+        OfficeCaltech10Surf(),
+        OfficeHome(),
+        DomainNet(),
+        VisdaC(),
+        ImageFolder(),
+        FeatureFolder(),
+    )
+}
 
-# Written out because loading needs torch, which the driver does without; a test keeps them equal.
-DOMAINS = {"digits": ("handwritten", "rendered", "textured", "street")}
-NUM_CLASSES = {"digits": 10}
+
+def settle(config: DataConfig) -> DataConfig:
+    """Write down what this machine knows and a client elsewhere may not: the data root, and classes found there."""
+    root = data_root(config.root)
+    given = {"root": str(root.resolve())} if root else {}
+    settled = config.model_copy(update=given)
+    sources_and_target(settled)
+    if settled.name in ("folder", "features") and settled.classes is None:
+        settled = settled.model_copy(update={"classes": DATASETS[settled.name].classes(settled)})
+    return settled
 
 
-class Domain(NamedTuple):
-    """Samples of one domain."""
-
-    inputs: Tensor
-    labels: Tensor
-
-
-def resolve_domains(config: DataConfig) -> tuple[tuple[str, ...], str]:
-    """Return the sources and the target; a `ValueError` names what does not exist."""
-    known = DOMAINS[config.name]
+def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
+    """Return the source domains and the target; a `ValueError` names what does not exist."""
+    named = None if config.sources is None else (*config.sources, config.target)
+    dataset = DATASETS[config.name]
+    # Where all names are given, a driver need not see the data.
+    known = named if named and config.classes else dataset.domains(config)
     sources = config.sources or tuple(name for name in known if name != config.target)
     for key, name in [("data.target", config.target), *(("data.sources", name) for name in sources)]:
         if name not in known:
-            raise ValueError(f"{key}={name!r}: the domains of {config.name} are {', '.join(known)}")
+            raise ValueError(f"{key}={name!r}: the domains of {config.name} are {', '.join(known) or 'none'}")
+    if not sources:
+        raise ValueError(f"data.target={config.target!r} is the only domain of {config.name}: there is no source")
     return sources, config.target
 
 
-def load_domain(config: DataConfig, name: str) -> Domain:
-    """Load one domain."""
-    import torch
+def locate_all(config: DataConfig) -> None:
+    """Raise a `ValueError` that tells what is missing, and where it was looked for, unless all domains are there."""
+    sources, target = sources_and_target(config)
+    for domain in (*sources, target):
+        DATASETS[config.name].locate(config, domain)
 
-    from fedrf.data import digits
 
-    inputs, labels = digits.load(name, config.samples)
-    return Domain(torch.from_numpy(inputs), torch.from_numpy(labels))
+def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
+    """Return the names of the source clients and of the target client.
+
+    A client is called as its domain; where a source is split, `domain:1`, `domain:2` and so on.
+    """
+    sources, target = sources_and_target(config)
+    if config.partition == "none":
+        return sources, target
+    return tuple(f"{domain}:{part + 1}" for domain in sources for part in range(config.clients)), target
+
+
+def num_classes(config: DataConfig) -> int:
+    """Return the number of classes."""
+    return len(class_names(config))
+
+
+def class_names(config: DataConfig) -> tuple[str, ...]:
+    """Return the names of the classes, in the order of the labels."""
+    return config.classes or DATASETS[config.name].classes(config)
+
+
+def load_samples(config: DataConfig, client: str, seed: int = 0) -> Samples:
+    """Return the samples of one client, with their labels."""
+    sources, target = sources_and_target(config)
+    domain = client if client in (*sources, target) else client.rpartition(":")[0]
+    samples = share_out(config, domain, load_domain(config, domain), seed)[client]
+    if client != target and samples.labels is None:
+        raise ValueError(f"{domain} is a source and has no labels")
+    if len(samples) < 2:
+        raise ValueError(f"{client} has {len(samples)} samples; a client needs at least 2")
+    return samples.standardised() if config.scale == "standard" else samples
+
+
+def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:
+    """Return what each client has of a domain: all of it, unless it is a source and there is a partition."""
+    sources, target = sources_and_target(config)
+    if config.partition == "none" or domain not in sources:
+        return {domain: samples}
+    if samples.labels is None:
+        raise ValueError(f"data.partition={config.partition} needs labels, and {domain} has none")
+    clients = [f"{domain}:{part + 1}" for part in range(config.clients)] + [target] * (domain == target)
+    random = np.random.RandomState([seed, crc32(domain.encode())])
+    parts = partition(config.partition, samples.labels, len(clients), random, config.concentration, config.shards)
+    return {client: samples.take(part) for client, part in zip(clients, parts, strict=True)}
+
+
+def load_domain(config: DataConfig, domain: str) -> Samples:
+    """Return the samples of a whole domain, or as many as `data.samples` allows, without corrupt files if wished."""
+    samples = DATASETS[config.name].load(config, domain)
+    if config.samples is not None and config.samples < len(samples):
+        chosen = np.random.RandomState(0).permutation(len(samples))[: config.samples]
+        samples = samples.take(np.sort(chosen))
+    return samples.decodable() if config.skip_corrupt else samples

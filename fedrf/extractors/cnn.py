@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedrf.extractors.layers import Pixels
+
 
 def small_cnn(channels: int, out_features: int = 128) -> nn.Sequential:
     """Return a network for images (n, channels, h, w) of at least 4 × 4 pixels.
@@ -11,6 +13,7 @@ def small_cnn(channels: int, out_features: int = 128) -> nn.Sequential:
     Groups instead of batches are normalised: nothing about a client's data is kept outside the weights.
     """
     return nn.Sequential(
+        Pixels(),
         nn.Conv2d(channels, 32, 3, padding=1),
         nn.GroupNorm(4, 32),
         nn.ReLU(),

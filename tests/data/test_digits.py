@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from fedrf.config import DataConfig
 from fedrf.data import digits
+
+
+def load(name):
+    samples = digits.Digits().load(DataConfig(), name)
+    return samples.array(), samples.labels
 
 
 @pytest.fixture(scope="module")
 def domains():
-    return {name: digits.load(name) for name in digits.DOMAINS}
+    return {name: load(name) for name in digits.DOMAINS}
 
 
 @pytest.mark.parametrize("name", digits.DOMAINS)
@@ -37,20 +43,10 @@ def test_all_classes_come_early_and_about_equally_often(domains, name):
 def test_a_second_call_returns_the_same_bits_whatever_the_global_state(domains, name):
     np.random.seed(5)
     start = time.perf_counter()
-    images, labels = digits.load(name)
+    images, labels = load(name)
     assert time.perf_counter() - start < 5, "meant to take well under a second"
     assert images.tobytes() == domains[name][0].tobytes()
     assert labels.tobytes() == domains[name][1].tobytes()
-
-
-def test_samples_are_the_first_ones(domains):
-    images, labels = digits.load("rendered", samples=30)
-    assert np.array_equal(images, domains["rendered"][0][:30])
-    assert np.array_equal(labels, domains["rendered"][1][:30])
-
-
-def test_more_samples_than_there_are_means_all(domains):
-    assert len(digits.load("handwritten", samples=10**6)[1]) == len(domains["handwritten"][1])
 
 
 def test_no_image_twice_within_or_across_domains(domains):
@@ -68,7 +64,7 @@ def test_no_handwriting_serves_two_domains(domains, monkeypatch, name):
     for blank, equal in ((~own, True), (own, False)):
         kept = np.where(blank[:, None, None], 0, images).astype(np.uint8)
         monkeypatch.setattr(digits, "_handwriting", lambda kept=kept: (kept, labels, textured))
-        same = (digits.load(name)[0] == domains[name][0]).all(axis=(1, 2, 3))
+        same = (load(name)[0] == domains[name][0]).all(axis=(1, 2, 3))
         assert same.all() if equal else not same.any()
 
 
@@ -96,14 +92,3 @@ def test_labels_fit_the_images(domains):
 def test_domains_differ_in_look(domains):
     corners = {name: images[:, 0, [0, 0, -1, -1], [0, -1, 0, -1]].mean() for name, (images, _) in domains.items()}
     assert corners["rendered"] < 0.1 < corners["textured"] < corners["street"]
-
-
-def test_an_unknown_domain_names_those_that_exist():
-    with pytest.raises(ValueError, match="handwritten, rendered, textured, street; got 'mnist'"):
-        digits.load("mnist")
-
-
-@pytest.mark.parametrize("samples", [0, -3, 2.5])
-def test_samples_must_be_a_positive_integer(samples):
-    with pytest.raises(ValueError, match="samples must be a positive integer"):
-        digits.load("rendered", samples=samples)

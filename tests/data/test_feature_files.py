@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
+from safetensors.numpy import save_file
 
-from fedrf.data.catalogue import CATALOGUE, find_dataset
 from fedrf.data.feature_files import FEATURE_KEYS, LABEL_KEYS, load_features
 
 ROWS, LABELS = np.arange(12.0).reshape(4, 3), np.array([1, 2, 1, 2])
@@ -12,12 +12,14 @@ ROWS, LABELS = np.arange(12.0).reshape(4, 3), np.array([1, 2, 1, 2])
 def write(path, **arrays):
     if path.suffix == ".mat":
         scipy.io.savemat(path, arrays)
+    elif path.suffix == ".safetensors":
+        save_file(arrays, path)
     else:
         np.savez(path, **arrays)
     return path
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".mat"])
+@pytest.mark.parametrize("suffix", [".npz", ".mat", ".safetensors"])
 @pytest.mark.parametrize("feature_key", FEATURE_KEYS)
 @pytest.mark.parametrize("label_key", LABEL_KEYS)
 def test_usual_keys_are_recognised(tmp_path, suffix, feature_key, label_key):
@@ -28,6 +30,27 @@ def test_usual_keys_are_recognised(tmp_path, suffix, feature_key, label_key):
 
 def test_labels_may_be_missing(tmp_path):
     assert load_features(write(tmp_path / "a.npz", X=ROWS)).labels is None
+
+
+def test_capital_suffixes(tmp_path):
+    path = write(tmp_path / "a.npz", X=ROWS).rename(tmp_path / "A.NPZ")
+    np.testing.assert_array_equal(load_features(path).features, ROWS)
+
+
+def test_labels_become_whole_numbers_or_plain_texts(tmp_path):
+    whole = load_features(write(tmp_path / "a.mat", X=ROWS, y=np.array([[1.0, 2, 1, 2]]))).labels
+    assert whole.dtype == np.int64
+    assert whole.tolist() == [1, 2, 1, 2]
+    texts = load_features(write(tmp_path / "b.mat", X=ROWS, y=np.array(["a", "long", "a", "b"]))).labels
+    assert texts.tolist() == ["a", "long", "a", "b"]
+
+
+def test_features_in_columns_are_turned_only_if_there_is_no_doubt(tmp_path):
+    turned = load_features(write(tmp_path / "a.mat", X=ROWS.T, y=LABELS))
+    np.testing.assert_array_equal(turned.features, ROWS)
+    square = load_features(write(tmp_path / "b.mat", X=ROWS[:3], y=LABELS[:3]))
+    np.testing.assert_array_equal(square.features, ROWS[:3])
+    assert load_features(write(tmp_path / "c.mat", X=ROWS.T)).features.shape == (3, 4)
 
 
 def test_sparse_matlab_matrices(tmp_path):
@@ -42,9 +65,12 @@ def test_sparse_matlab_matrices(tmp_path):
         ({"X": ROWS[0]}, r"samples in rows; found float64 \(3,\)"),
         ({"X": ROWS[:0]}, r"found float64 \(0, 3\)"),
         ({"X": np.array([["a", "b"]])}, "must be a table of numbers"),
-        ({"X": ROWS, "y": LABELS[:3]}, "3 labels for 4 samples"),
+        ({"X": ROWS, "y": LABELS[:2]}, "2 labels for 4 samples"),
         ({"X": np.where(ROWS == 0, np.inf, ROWS)}, "features must be finite"),
-        ({"X": ROWS, "y": np.array([1, 2, np.nan, 1])}, "labels must be whole numbers or text"),
+        ({"X": ROWS, "y": np.array([1, 2, np.nan, 1])}, "labels must be whole numbers or text.*found nan"),
+        ({"X": ROWS, "y": np.array([1, 2, np.inf, 1])}, "labels must be whole numbers or text.*found inf"),
+        ({"X": ROWS, "y": np.array([1, 2, 2.5, 1])}, "labels must be whole numbers or text.*found 2.5"),
+        ({"X": ROWS[:3], "y": LABELS}, "4 labels for 3 samples"),
     ],
 )
 def test_unusable_content_is_named(tmp_path, arrays, message):
@@ -60,8 +86,9 @@ def test_unusable_content_is_named(tmp_path, arrays, message):
         ("a.npz", b"PK\x03\x04 cut short", "cannot be read"),
         ("a.npz", b"", "cannot be read"),
         ("a.mat", b"not matlab", "cannot be read"),
+        ("a.safetensors", b"not tensors", "cannot be read"),
         ("a.mat", b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x00" * 400, "save it again with '-v7'"),
-        ("a.csv", b"1,2", "must end in .npz or .mat"),
+        ("a.csv", b"1,2", "must end in .npz, .mat or .safetensors"),
     ],
 )
 def test_unreadable_files_are_named(tmp_path, name, content, message):
@@ -88,26 +115,3 @@ def test_matlab_cells_are_no_labels(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         load_features(tmp_path / "a.npz")
-
-
-def test_catalogue_names_are_unique_and_unknown_ones_listed():
-    names = [dataset.name for dataset in CATALOGUE]
-    assert len(set(names)) == len(names)
-    with pytest.raises(ValueError, match="dataset must be one of office31, "):
-        find_dataset("office")
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize(("domain", "count"), [("amazon", 958), ("caltech", 1123), ("dslr", 157), ("webcam", 295)])
-def test_office_caltech_surf(data_root, domain, count):
-    loaded = load_features(data_root / find_dataset("office-caltech10-surf").domains[domain])
-    assert loaded.features.shape == (count, 800)
-    assert set(loaded.labels) == set(range(1, 11))
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize(("domain", "count"), [("dslr", 157), ("webcam", 295)])
-def test_office_caltech_decaf(data_root, domain, count):
-    loaded = load_features(data_root / f"office_caltech10/decaf6/{domain}.mat")
-    assert loaded.features.shape == (count, 4096)
-    assert set(loaded.labels) == set(range(1, 11))

@@ -1,14 +1,18 @@
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
-from fedrf.data import digits
 from fedrf.extractors import EXTRACTORS, Extractor, make_extractor
 from fedrf.extractors.gradients import OrientedGradients
-from fedrf.extractors.layers import ResidualBlock
+from fedrf.extractors.layers import Pixels, ResidualBlock
+from fedrf.extractors.preparation import Preparation
 
-SHAPES = {"gradients": (1, 16, 16), "cnn": (1, 16, 16), "identity": (24,)}
+# Those without a backbone; test_backbones.py has the others.
+SHAPES = {"gradients": (1, 16, 16), "cnn": (1, 16, 16), "mlp": (1, 16, 16), "identity": (24,)}
 
 
 def samples(name, count=5):
@@ -17,10 +21,11 @@ def samples(name, count=5):
 
 @pytest.fixture(scope="module")
 def images():
-    return torch.from_numpy(digits.load("handwritten", samples=20)[0])
+    handwritten = torch.from_numpy(load_digits().images[:20, None] / 16).float()
+    return torch.nn.functional.interpolate(handwritten, size=(16, 16), mode="bilinear")
 
 
-@pytest.mark.parametrize("name", EXTRACTORS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_trunk_is_fixed_adapter_is_learned(name):
     extractor = make_extractor(name, SHAPES[name])
     assert isinstance(extractor, Extractor)
@@ -31,19 +36,19 @@ def test_trunk_is_fixed_adapter_is_learned(name):
     assert all(weight.requires_grad and weight.grad is not None for weight in learned)
 
 
-@pytest.mark.parametrize("name", EXTRACTORS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_out_features_is_the_width_of_the_output(name):
     extractor = make_extractor(name, SHAPES[name])
     assert extractor(samples(name)).shape == (5, extractor.out_features)
 
 
-@pytest.mark.parametrize("name", EXTRACTORS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_each_sample_is_mapped_on_its_own(name):
     extractor, x = make_extractor(name, SHAPES[name]), samples(name)
     torch.testing.assert_close(extractor(x)[2:3], extractor(x[2:3]), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", EXTRACTORS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_weights_depend_on_the_global_seed_only(name):
     def weights(seed):
         with torch.random.fork_rng():
@@ -142,13 +147,98 @@ def test_images_of_other_sizes_and_colours(name, shape):
     assert extractor(torch.rand(2, *shape)).shape == (2, width)
 
 
-def test_cnn_has_128_features():
-    assert make_extractor("cnn", (1, 16, 16)).out_features == 128
+@pytest.mark.parametrize("name", ["cnn", "mlp"])
+def test_learned_extractors_have_128_features(name):
+    assert make_extractor(name, (1, 16, 16)).out_features == 128
+
+
+@pytest.mark.parametrize("shape", [(7,), (1, 1, 1), (3, 5, 9)])
+def test_mlp_takes_images_and_features(shape):
+    assert make_extractor("mlp", shape)(torch.rand(2, *shape)).shape == (2, 128)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_training_mode_changes_no_output(name):
+    extractor, x = make_extractor(name, SHAPES[name]), samples(name)
+    assert torch.equal(extractor.eval()(x), extractor.train()(x))
+
+
+@pytest.mark.parametrize("name", ["gradients", "cnn", "mlp"])
+def test_bytes_are_pixels_from_0_to_1(name):
+    extractor = make_extractor(name, (3, 16, 16))
+    images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(extractor(images), extractor(images.float() / 255))
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp"])
+def test_bytes_stay_bytes_where_the_trunk_does_nothing(name):
+    images = torch.zeros(1, 1, 16, 16, dtype=torch.uint8)
+    assert make_extractor(name, (1, 16, 16)).trunk(images).dtype == torch.uint8
+
+
+def test_pixels_leave_numbers_alone():
+    x = torch.tensor([-1.0, 0.5, 300.0], dtype=torch.float64)
+    assert Pixels()(x) is x
+    assert Pixels()(torch.tensor([0, 51, 255], dtype=torch.uint8)).tolist() == pytest.approx([0, 0.2, 1])
+
+
+@pytest.mark.parametrize("name", ["gradients", "cnn", "mlp"])
+def test_image_files_become_small_colour_images(name):
+    extractor = make_extractor(name, None)
+    assert extractor.prepare == Preparation(resize=32, crop=32)
+    images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    assert extractor(images).shape == (2, extractor.out_features)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_arrays_are_used_as_they_are(name):
+    assert make_extractor(name, SHAPES[name]).prepare is None
+
+
+def test_identity_is_not_for_image_files():
+    with pytest.raises(
+        ValueError, match=r"image files need one of gradients, cnn, mlp, efficientnet-lite0, .*resnet101$"
+    ):
+        make_extractor("identity", None)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_settled_is_all_of_it(name):
+    extractor, x = make_extractor(name, SHAPES[name]), samples(name)
+    assert torch.equal(extractor.settled()(x), extractor(x))
+    assert (extractor.settled() is extractor.trunk) == (name in ("gradients", "identity"))
+
+
+@pytest.mark.parametrize("learned", ["weight", "bias"])
+def test_a_block_that_has_learned_something_is_settled_too(learned):
+    extractor, x = make_extractor("identity", (24,)), samples("identity")
+    torch.nn.init.ones_(getattr(extractor.adapter.outer, learned))
+    assert not torch.equal(extractor(x), x)
+    assert torch.equal(extractor.settled()(x), extractor(x))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_weights_are_for_backbones(name):
+    make_extractor(name, SHAPES[name], weights="none")
+    with pytest.raises(ValueError, match=rf"^model.weights=some.pth: extractor '{name}' has no weights to load"):
+        make_extractor(name, SHAPES[name], weights="some.pth")
+
+
+def test_the_names():
+    backbones = ["efficientnet-lite0", "efficientnet-lite0-small", "resnet18", "resnet50", "resnet101"]
+    assert list(EXTRACTORS) == [*SHAPES, *backbones]
 
 
 def test_an_unknown_name_lists_those_that_exist():
-    with pytest.raises(ValueError, match="gradients, cnn, identity; got 'resnet'"):
+    with pytest.raises(ValueError, match=r"gradients, cnn, mlp, identity, efficientnet-lite0, .*; got 'resnet'"):
         make_extractor("resnet", (3, 32, 32))
+
+
+def test_libraries_of_backbones_are_imported_when_they_are_needed():
+    script = (
+        "import sys, fedrf.extractors; print([name for name in sys.modules if name.startswith(('torchv', 'effic'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +248,11 @@ def test_an_unknown_name_lists_those_that_exist():
         ("gradients", (1, 4, 16)),
         ("cnn", (16, 16)),
         ("cnn", (1, 2, 2)),
+        ("mlp", (16, 16)),
+        ("mlp", (1, 0, 2)),
+        ("resnet50", (16,)),
+        ("efficientnet-lite0", (16, 16)),
+        ("efficientnet-lite0-small", (1, 0, 16)),
         ("identity", (1, 16, 16)),
         ("identity", (0,)),
     ],

@@ -1,0 +1,184 @@
+"""Samples of one client, as they lie: arrays in memory, or image files that are decoded when they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Labels = NDArray[np.int64]
+
+
+class Content(ABC):
+    """Everything that a domain has, without labels."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of one sample; None for image files, which are of any size."""
+
+    @cached_property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Hex digits that change when a sample does."""
+
+    @abstractmethod
+    def image(self, row: int) -> Image.Image:
+        """Return one sample as a picture."""
+
+    @abstractmethod
+    def name(self, row: int) -> str:
+        """Return what people know a sample by."""
+
+
+class Arrays(Content):
+    """Samples in memory: images (n, c, h, w), uint8 or float32 from 0 to 1, or rows of features (n, p), float32."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.values.shape[1:])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all numbers."""
+        values = np.ascontiguousarray(self.values)
+        return _digest([repr((values.dtype.str, values.shape)).encode(), values.data.cast("B")])
+
+    def image(self, row: int) -> Image.Image:
+        """Return one sample as a grey or coloured picture."""
+        values = self.values[row]
+        if values.dtype != np.uint8:
+            values = np.clip(np.rint(255 * values), 0, 255).astype(np.uint8)
+        return Image.fromarray(values[0] if len(values) == 1 else np.moveaxis(values, 0, -1))
+
+    def name(self, row: int) -> str:
+        """Return the position in the file."""
+        return str(row)
+
+
+class ImageFiles(Content):
+    """Image files below one folder, by their paths relative to it."""
+
+    shape = None
+
+    def __init__(self, folder: Path, paths: Sequence[str]) -> None:
+        self.folder, self.paths = folder, tuple(paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all paths, sizes and times of change: what can be told without reading the files."""
+        stats = ((path, (self.folder / path).stat()) for path in self.paths)
+        return _digest(repr((path, stat.st_size, stat.st_mtime_ns)).encode() for path, stat in stats)
+
+    def image(self, row: int) -> Image.Image:
+        """Decode one file."""
+        path = self.folder / self.paths[row]
+        try:
+            with Image.open(path) as image:
+                image.load()
+                return image
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CorruptImageError(
+                f"{path}: cannot be decoded ({reason}); repair or remove it, or set data.skip_corrupt=true"
+            ) from error
+
+    def name(self, row: int) -> str:
+        """Return the relative path."""
+        return self.paths[row]
+
+
+class CorruptImageError(ValueError):
+    """An image file that cannot be decoded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Some rows of a domain: `labels` belong to `rows`, and a target's client gets none; `skipped` were corrupt."""
+
+    content: Content
+    rows: NDArray[np.int64]
+    labels: Labels | None
+    skipped: int = 0
+
+    @classmethod
+    def all_of(cls, content: Content, labels: NDArray[Any] | None) -> Samples:
+        """Return all samples of a domain."""
+        return cls(content, np.arange(len(content)), None if labels is None else labels.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, positions: NDArray[Any]) -> Samples:
+        """Return the samples at these positions."""
+        labels = None if self.labels is None else self.labels[positions]
+        return replace(self, rows=self.rows[positions], labels=labels)
+
+    def without_labels(self) -> Samples:
+        """Return the same samples for a client that must not see labels."""
+        return replace(self, labels=None)
+
+    def decodable(self) -> Samples:
+        """Decode all images to find those that cannot be, and leave them out."""
+        if not isinstance(self.content, ImageFiles):
+            return self
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            sound = np.array(list(pool.map(self._is_sound, self.rows)), dtype=bool)
+        return replace(self.take(np.flatnonzero(sound)), skipped=int((~sound).sum()))
+
+    def _is_sound(self, row: int) -> bool:
+        try:
+            self.content.image(row)
+        except CorruptImageError:
+            return False
+        return True
+
+    def standardised(self) -> Samples:
+        """Return features with mean 0 and deviation 1 in each column of these samples; constant columns become 0."""
+        values = self.array()
+        if values.ndim != 2:
+            raise ValueError(f"data.scale=standard is for rows of features; samples have the shape {values.shape[1:]}")
+        wide = values.astype(np.float64)
+        deviation = wide.std(axis=0)
+        scaled = (wide - wide.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+        return Samples.all_of(Arrays(scaled.astype(np.float32)), self.labels)
+
+    def array(self) -> NDArray[Any]:
+        """Return the samples themselves, where they are in memory."""
+        if not isinstance(self.content, Arrays):
+            raise ValueError("these samples are image files, and not in memory")
+        return self.content.values[self.rows]
+
+    def names(self) -> list[str]:
+        """Return what people know the samples by."""
+        return [self.content.name(row) for row in self.rows]
+
+
+def _digest(pieces: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
