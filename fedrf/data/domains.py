@@ -71,9 +71,10 @@ def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
 
 def locate_all(config: DataConfig) -> None:
     """Raise a `ValueError` that tells what is missing, and where it was looked for, unless all domains are there."""
-    sources, target = sources_and_target(config)
+    dataset, (sources, target) = DATASETS[config.name], sources_and_target(config)
     for domain in (*sources, target):
-        DATASETS[config.name].locate(config, domain)
+        dataset.locate(config, domain)
+    dataset.check_together(config, (*sources, target))
 
 
 def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
@@ -89,7 +90,7 @@ def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
 
 def num_classes(config: DataConfig) -> int:
     """Return the number of classes."""
-    return len(class_names(config))
+    return len(config.classes or ()) or DATASETS[config.name].num_classes(config)
 
 
 def class_names(config: DataConfig) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,16 @@ class FeatureFolder(Dataset):
             if str(label) not in classes:
                 raise ValueError(f"{path}: label {label} is not one of the classes {some(classes)}; see data.classes")
         return Samples.all_of(content, np.array([classes.index(str(label)) for label in distinct])[positions])
+
+    def check_together(self, config: DataConfig, domains: Sequence[str]) -> None:
+        """Make sure that all domains have the same columns."""
+        widths: dict[int, Path] = {}
+        for domain in domains:
+            path = self.locate(config, domain)
+            widths.setdefault(load_features(path).features.shape[1], path)
+        if len(widths) > 1:
+            different = " and ".join(f"{width:,} in {path}" for width, path in widths.items())
+            raise ValueError(f"all domains must have the same number of columns; found {different}")
 
     def _files(self, config: DataConfig) -> dict[str, Path]:
         files: dict[str, Path] = {}

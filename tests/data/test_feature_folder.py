@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fedrf.data.domains import DATASETS, settle
+from fedrf.data.domains import DATASETS, locate_all, settle
 from tests.data.layouts import arrays, data
 
 FEATURES = DATASETS["features"]
@@ -79,3 +79,10 @@ def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "clinic.safetensors").write_bytes(b"cut short")
     with pytest.raises(ValueError, match=r"clinic\.safetensors: cannot be read"):
         FEATURES.load(data("features", tmp_path), "clinic")
+
+
+def test_domains_of_different_width_are_named(tmp_path):
+    arrays(tmp_path / "clinic.npz", X=ROWS, y=np.array([1, 2, 1, 2]))
+    arrays(tmp_path / "home.npz", X=ROWS[:, :2])
+    with pytest.raises(ValueError, match=r"the same number of columns; found 3 in .*clinic\.npz and 2 in .*home\.npz"):
+        locate_all(data("features", tmp_path, target="home"))
