@@ -94,7 +94,7 @@ def print_summary(result: RunResult, console: Console) -> None:
         "time", f"{summary['seconds']['total']:.1f} s, {1000 * summary['seconds']['per_round']:.0f} ms a round"
     )
     for kind in ("note", "failure"):
-        for text in summary[f"{kind}s"][:5]:
+        for text in summary.get(f"{kind}s", [])[:5]:
             table.add_row(kind, text)
     table.add_row("written to", str(result.folder))
     console.print(table)

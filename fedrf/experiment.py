@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ from fedrf.display import Display
 from fedrf.failure import RunFailedError
 from fedrf.interrupts import Interrupts
 from fedrf.local import Ended, LocalFederation
-from fedrf.results import RunFolder, RunResult, summarise
+from fedrf.results import RunFolder, RunResult, cautions, summarise
 from fedrf.tracking import Tracker, check_tracking
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def run(
         check_tracking(config)
         if local or not (address or os.environ.get("RAY_ADDRESS")):
             locate_all(config.data)  # before anything is started; on a cluster only the clients can tell
+        for caution in cautions(config):
+            warnings.warn(caution, stacklevel=2)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
     experiment = Experiment(config, folder, resume is not None)
     if local:

@@ -26,9 +26,10 @@ pre { background: #f4f4f4; padding: .8em; overflow-x: auto }
 <h1>{{ runs|length }} run{{ "s" if runs|length > 1 }}</h1>
 <p>"Final" is after the last round and step. "Selected" is the evaluation whose predictions told most, chosen
 without labels. "Oracle" is the best evaluation, chosen with target labels: no method could have.</p>
-<table><tr><th>method</th><th>sources → target</th><th>seed</th><th>status</th><th>final</th><th>selected</th>
-<th>oracle</th><th>rounds</th><th>sent</th><th>seconds</th></tr>
-{% for run in runs %}<tr><td>{{ run.method }}</td><td>{{ run.sources|join(", ") }} → {{ run.target }}</td>
+<table><tr><th>method</th><th>data</th><th>sources → target</th><th>seed</th><th>status</th><th>final</th>
+<th>selected</th><th>oracle</th><th>rounds</th><th>sent</th><th>seconds</th></tr>
+{% for run in runs %}<tr><td>{{ run.method }}</td><td>{{ run.dataset }}</td>
+<td>{{ run.sources|join(", ") }} → {{ run.target }}</td>
 <td class="n">{{ run.seed }}</td><td>{{ run.status }}</td>
 {% for key in ("final", "selected", "oracle") %}<td class="n">{{ percent(run.target_accuracy[key]) }}</td>{% endfor %}
 <td class="n">{{ run.rounds }}</td><td class="n">{{ size(run.communication.bytes_total) }}</td>
@@ -39,6 +40,7 @@ without labels. "Oracle" is the best evaluation, chosen with target labels: no m
 <table><tr><th>kind</th><th>sent, both ways</th></tr>
 {% for kind, number in run.communication.bytes_by_kind.items() %}<tr><td>{{ kind }}</td>
 <td class="n">{{ size(number) }}</td></tr>{% endfor %}</table>
+{% if run.notes %}<h3>Notes</h3><ul>{% for one in run.notes %}<li>{{ one }}</li>{% endfor %}</ul>{% endif %}
 {% if run.failures %}<h3>Failures</h3><ul>{% for one in run.failures %}<li>{{ one }}</li>{% endfor %}</ul>{% endif %}
 <details><summary>Configuration</summary><pre>{{ run.config }}</pre></details>
 {% endfor %}</body></html>

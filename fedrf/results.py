@@ -100,7 +100,8 @@ def _tidy(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _warnings(config: Config) -> list[str]:
+def cautions(config: Config) -> list[str]:
+    """Return what is allowed, and hardly meant."""
     if config.model.weights == "none" and config.model.extractor.startswith(("resnet", "efficientnet")):
         return [f"model.weights=none: {config.model.extractor} has random weights, and its features tell little"]
     return []
@@ -157,5 +158,5 @@ def summarise(
         "seconds": {"total": seconds, "per_round": progress.get("round_seconds", 0.0) / rounds if rounds else 0.0},
         "config_hash": config.digest,
         "failures": [*failures, *progress.get("failures", [])],
-        "notes": [*_warnings(config), *progress.get("notes", [])],
+        "notes": [*cautions(config), *progress.get("notes", [])],
     }
