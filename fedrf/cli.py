@@ -126,7 +126,9 @@ def report(
 def _print_keys() -> None:
     from fedrf.config import Config
 
-    table = Table("key", "default", "allowed", "meaning", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("key", "default", "allowed", "meaning"):
+        table.add_column(column, no_wrap=column == "key")
     for key, default, allowed, meaning in Config.describe():
         table.add_row(key, default, allowed, meaning)
     Console(highlight=False, markup=False).print(table)

@@ -56,7 +56,7 @@ _DRAWING = threading.Lock()
 
 
 class StoppedError(Exception):
-    """The coordinator wants to stop, and this client has not yet begun."""
+    """The coordinator wants to stop while this client prepares its samples."""
 
 
 class Client:
@@ -150,8 +150,9 @@ class Client:
         if is_fixed and self.stage and settled is not extractor.trunk:
             self._rows_below = lambda: rows_behind(extractor.trunk)
         with torch.no_grad():
-            some = trunk[np.linspace(0, self.size - 1, min(self.size, ROWS)).astype(np.int64)]
-            width = median_sigma(normalize(some if is_fixed else extractor.adapter(some)), settings.kernel)
+            some = trunk.pieces(np.linspace(0, self.size - 1, min(self.size, ROWS)).astype(np.int64), ROWS)
+            extracted = torch.cat([piece if is_fixed else extractor.adapter(piece) for piece in some])
+            width = median_sigma(normalize(extracted), settings.kernel)
         sigma, reply = self._greet(width, sum(parameter.numel() for parameter in extractor.adapter.parameters()))
         random_features = RandomFourierFeatures(
             extractor.out_features, settings.num_features, sigma, settings.kernel, seed
@@ -178,7 +179,7 @@ class Client:
             raise StoppedError
 
     def _note(self, text: str) -> None:
-        self.link("note", self.place.name, text)
+        self.link("note", f"{self.place.name}: {text}")
 
     def _warm_start(self) -> None:
         """Take W from federated closed-form RF-TCA, unless there is a model already."""
@@ -200,6 +201,8 @@ class Client:
         count = self.size if self.config.federation.aggregation == "weighted" else 1
         greeting = Greeting(self.place.name, 0, self.place.attempt, width, extractor, count)
         answer: tuple[float, Reply] = self.link("greet", greeting)
+        if answer[1].stop:
+            raise StoppedError
         return answer
 
     def _optimizers(self, model: DomainModel) -> list[torch.optim.Optimizer]:
@@ -219,7 +222,8 @@ class Client:
 
     def batch(self, number: int, size: int) -> Batch:
         """Return the samples of one round, from nothing but seed, client and round: resuming needs no memory."""
-        self._release_adapter()
+        if number > self.last_round and self.commit():  # first, for nobody else should wait for what follows
+            self._release_adapter()
         count = len(self.trunk)
         size = min(size, count)
         epoch, place = divmod(number - 1, max(1, count // size))
@@ -230,15 +234,19 @@ class Client:
 
     def _release_adapter(self) -> None:
         """After the rounds, adaptation may move what they left alone: from then on rows come from below it."""
-        if self.round > self.last_round and self.model.adapter_is_applied:
+        if self.round <= self.last_round or not self.model.adapter_is_applied:
+            return
+        try:
             self.trunk, self.model.adapter_is_applied = self._rows_below(), False
+        except StoppedError:
+            self.stopped = True
 
     def _play_round(self, model: DomainModel, batch: Batch) -> None:
         """One round of algorithm 5, or one step of the stage after the last."""
         number, schedule = batch.round, self.schedule
         if number > self.last_round:
             assert self.stage is not None
-            if self.commit():
+            if self.commit() and not self.stopped:
                 self._record(self.stage.step(model, batch, self.trunk, self.score, number - self.last_round))
             else:
                 self.round -= 1  # asked to stop: this step is still to be done

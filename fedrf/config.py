@@ -17,13 +17,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedrf.membership import WORDS, reaches_nobody
-from fedrf.presets import PRESETS
+from fedrf.presets import DATA_PRESETS, FEATURES, PRESETS
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 HIDDEN = 100  # neurons in each of the two hidden layers of the paper's classifier
 RECIPES = Path(__file__).parent / "recipes"
+PATHS = ("data.root", "model.weights")
+NAMES = ("data.target", "data.sources", "data.classes")
 
 
 class Section(BaseModel):
@@ -70,10 +72,15 @@ class DataConfig(Section):
     allow_partial: bool = Field(False, description="use a data set that is not complete")
     skip_corrupt: bool = Field(False, description="leave out image files that cannot be decoded; decodes all to see")
 
+    @field_validator("root", "target", mode="before")
+    @classmethod
+    def _numbers_are_names_too(cls, value: Any) -> Any:
+        return str(value) if type(value) in (int, float) else value
+
     @field_validator("sources", "classes", mode="before")
     @classmethod
     def _names_are_a_list_of_texts(cls, value: Any) -> Any:
-        value = (value,) if isinstance(value, str) else value
+        value = (value,) if isinstance(value, str | int | float) else value
         # YAML reads 1 as a number, and classes are often called so.
         return tuple(str(one) for one in value) if isinstance(value, (list, tuple)) else value
 
@@ -124,6 +131,11 @@ class ModelConfig(Section):
     dim: Count = Field(64, description="m, the number of aligned components")
     classifier: Literal["linear", "mlp"] = Field("linear", description="mlp: two hidden layers of 100, as in the paper")
     scale: Positive = Field(10.0, description="factor of the unit-norm aligned features")
+
+    @field_validator("cache", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value  # which YAML takes it for
 
 
 class AlignConfig(Section):
@@ -231,6 +243,10 @@ class Config(Section):
     def _fits_together(self) -> Config:
         self._check_classifier()
         extractor = self.model.extractor
+        if self.data.name in FEATURES and extractor not in ("identity", "mlp"):
+            raise ValueError(
+                f"model.extractor={extractor} is for images; data.name={self.data.name} needs identity or mlp"
+            )
         if extractor in ("cnn", "mlp") and self.model.sharing == "frozen":
             raise ValueError(
                 f"model.extractor={extractor} is learned from nothing: set model.sharing to local or averaged"
@@ -271,7 +287,9 @@ class Config(Section):
     @property
     def digest(self) -> str:
         """Twelve hex digits of everything that can change the result."""
-        elsewhere: Any = {"track": True, "resources": True, "data": {"root"}, "model": {"cache"}}
+        # Where a known data set lies does not matter; for others, that is what tells them apart.
+        place = set() if self.data.name in ("folder", "features") else {"root"}
+        elsewhere: Any = {"track": True, "resources": True, "data": place, "model": {"cache"}}
         kept = self.model_dump(mode="json", exclude=elsewhere)
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -299,9 +317,11 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
     for key, value in _pairs(overrides):
         _set(given, key, value)
     method = given.get("method", Config.model_fields["method"].default)
+    data = given.get("data")
     settled: dict[str, Any] = {}
-    for key, value in (PRESETS.get(method, {}) if isinstance(method, str) else {}).items():
-        _set(settled, key, value)
+    for presets, name in ((DATA_PRESETS, data.get("name") if isinstance(data, dict) else None), (PRESETS, method)):
+        for key, value in (presets.get(name, {}) if isinstance(name, str) else {}).items():
+            _set(settled, key, value)
     _merge(settled, given)
     try:
         return Config.model_validate(settled)
@@ -336,10 +356,18 @@ def _pairs(overrides: Mapping[str, Any] | Iterable[str]) -> Iterable[tuple[str, 
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ValueError(f"an override is section.key=value; got {text!r}")
-        try:
-            yield key, yaml.safe_load(value)
-        except yaml.YAMLError:
-            yield key, value
+        yield key, _value(key, value)
+
+
+def _value(key: str, text: str) -> Any:
+    if key in PATHS:
+        return text or None
+    try:
+        # Domains and classes may be called 2024, 01 or no, and remain so.
+        value = yaml.load(text, yaml.BaseLoader) if key in NAMES else yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return None if key in NAMES and value in ("", "null") and key != "data.target" else value
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:

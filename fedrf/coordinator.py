@@ -108,19 +108,22 @@ class Coordinator:
             del self.preparing[sender]
         return self.stopping
 
-    async def note(self, sender: str, text: str) -> None:
-        """Keep what a client wants people to know."""
-        self.notes.setdefault(f"{sender}: {text}")
+    async def note(self, text: str) -> None:
+        """Keep what a client wants people to know; several may want the same."""
+        self.notes.setdefault(text)
 
     async def greet(self, greeting: Greeting) -> tuple[float, Reply]:
         """Wait for everybody and agree on σ; a client that comes back gets the current round and model at once."""
         self._check_and_count(greeting, greeting.sender, 0)
         self.present.add(greeting.sender)
+        self.preparing.pop(greeting.sender, None)
         self.state.finished.discard(greeting.sender)
         self.state.model.counts[greeting.sender] = greeting.count
-        if not self.begun:
+        if not self.begun and not self.stopping:
             # No deadline: clients import and load for as long as they need, and the driver sees it when one dies.
             await self.meetings.attend(("greet",), greeting.sender, greeting, None)
+        if not self.begun:
+            return 0.0, Reply(stop=True)
         assert self.state.sigma is not None
         return self.state.sigma, self._catch_up()
 
@@ -173,15 +176,21 @@ class Coordinator:
     # Calls of the driver
 
     async def leave(self, sender: str, reason: str) -> None:
-        """Go on without a client, until it greets again."""
+        """Go on without a client, until it greets again; nobody begins without it."""
+        if not self.begun:
+            self.state.ledger.note(f"{sender} left before round 1: {reason}")
+            return
         self.present.discard(sender)
         self.generations.abandon()
         self.state.ledger.note(f"{sender} left in round {self.state.rounds.get(sender, 0)}: {reason}")
         self._recheck()
 
     async def stop(self) -> None:
-        """Ask all clients to save and end after their current round."""
+        """Ask all clients to save and end after their current round, or at once where there was none yet."""
         self.stopping = True
+        if not self.begun:
+            self.meetings.dissolve(("greet",))
+            return
         if self.config.federation.mode == "async":
             self._begin_generation(force=True)
         self.news.set()
@@ -248,6 +257,7 @@ class Coordinator:
     async def _answer(self, envelope: Envelope) -> Reply:
         sender, state = envelope.sender, self.state
         self.present.add(sender)
+        self.begun = True
         accepted, refused = self._accept(envelope.messages, sender, envelope.round)
         if self.config.federation.mode == "sync":
             key = (envelope.round, PHASES.index(envelope.phase))

@@ -76,19 +76,23 @@ class ClientShare:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found out: `note` says how the `clients` share their domains, where there is a partition."""
+    """All that was found out.
+
+    `problem` says why domains do not fit together, `note` how the `clients` share them where there is a partition.
+    """
 
     name: str
     root: str | None
     classes: tuple[str, ...]
     domains: tuple[DomainCheck, ...]
+    problem: str = ""
     note: str = ""
     clients: tuple[ClientShare, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether there are domains, all complete and sound."""
-        return bool(self.domains) and all(domain.status == "ok" for domain in self.domains)
+        """Whether there are domains, all complete and sound, that fit together."""
+        return bool(self.domains) and not self.problem and all(domain.status == "ok" for domain in self.domains)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -154,7 +158,16 @@ def check(name: str, overrides: Iterable[str] = (), root: str | None = None, dec
     held = tuple(clients[client] for client in (*sources, target) if client in clients)
     # Some data sets tell their classes only where a domain is there.
     classes = class_names(data) if any(one.samples for one in checks) else ()
-    return Report(name, _text(data_root(data.root)), classes, tuple(checks), note, held)
+    problem = _together(data, [one.name for one in checks if one.samples])
+    return Report(name, _text(data_root(data.root)), classes, tuple(checks), problem, note, held)
+
+
+def _together(data: DataConfig, domains: Sequence[str]) -> str:
+    try:
+        DATASETS[data.name].check_together(data, domains)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _configured(name: str, overrides: list[str], root: str | None) -> tuple[Config, tuple[str, ...], str]:
@@ -164,8 +177,8 @@ def _configured(name: str, overrides: list[str], root: str | None) -> tuple[Conf
     for key in keys:
         if key not in allowed:
             raise ValueError(f"{key!r} is no key of a check; allowed: {', '.join(allowed)}")
-    given = [f"data.name={json.dumps(name)}", *overrides]
-    given += [f"data.root={json.dumps(root)}"] if root else []
+    given = [f"data.name={json.dumps(name, ensure_ascii=False)}", *overrides]
+    given += [f"data.root={root}"] if root else []
     named = "data.target" in keys
     config = load_config(None, given if named else [*given, "data.target=''"])
     data, dataset = config.data, DATASETS[name]
@@ -278,7 +291,11 @@ def print_report(report: Report, console: Console) -> None:
     for one in report.domains:
         table.add_row(*_domain_row(one, len(report.classes)))
     console.print(table if report.domains else f"{report.name}: no domains in {escape(str(report.root))}")
+    if report.problem:
+        console.print(report.problem, markup=False, soft_wrap=True)
     for one in report.domains:
+        if one.error:
+            console.print(one.error, markup=False, soft_wrap=True)
         for complaint in one.corrupt[:MANY_FILES]:
             console.print(complaint, markup=False, soft_wrap=True)
         if len(one.corrupt) > MANY_FILES:
@@ -303,7 +320,7 @@ def _domain_row(one: DomainCheck, classes: int) -> list[str]:
         " or ".join(f"{number:,}" for number in one.expected) or "-",
         present,
         f"{one.seconds:.2f}",
-        escape(one.error or one.where or "needs no files"),
+        escape(one.where or ("-" if one.error else "needs no files")),
     ]
 
 

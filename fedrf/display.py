@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from fedrf.config import Config
@@ -44,7 +45,7 @@ class Display:
         """Return the display as a table."""
         total = self.config.train.rounds
         sent = sum(progress["traffic"].values())
-        title = f"{self.config.method} → {self.target}   {size(sent)} sent   {progress['seconds']:.0f} s"
+        title = f"{self.config.method} → {escape(self.target)}   {size(sent)} sent   {progress['seconds']:.0f} s"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in ("client", "round", "loss", "MMD", "information", ""):
             table.add_column(column, justify="left" if column in ("client", "") else "right")
@@ -54,7 +55,7 @@ class Display:
             step = f" + {latest['step']:.0f}" if "step" in latest else ""
             figures = (f"{latest[key]:.4g}" if key in latest else "" for key in ("loss", "mmd", "information"))
             table.add_row(
-                name, f"{min(number, total)}/{total}{step}", *figures, self._state(name, number, lead, progress)
+                escape(name), f"{min(number, total)}/{total}{step}", *figures, self._state(name, number, lead, progress)
             )
         return table
 
@@ -83,7 +84,8 @@ def print_summary(result: RunResult, console: Console) -> None:
     """Print what a run came to."""
     summary = result.summary
     accuracy, traffic = summary["target_accuracy"], summary["communication"]
-    console.print(f"{summary['method']}: {', '.join(summary['sources'])} → {summary['target']} ({summary['status']})")
+    title = f"{summary['method']}: {', '.join(summary['sources'])} → {summary['target']} ({summary['status']})"
+    console.print(title, markup=False)
     table = Table(box=None, pad_edge=False, show_header=False)
     shown = [("accuracy on the target, final", accuracy["final"]), ("selected without labels", accuracy["selected"])]
     for name, value in [*shown, ("oracle: best round, chosen with labels", accuracy["oracle"])]:
@@ -95,6 +97,6 @@ def print_summary(result: RunResult, console: Console) -> None:
     )
     for kind in ("note", "failure"):
         for text in summary.get(f"{kind}s", [])[:5]:
-            table.add_row(kind, text)
-    table.add_row("written to", str(result.folder))
+            table.add_row(kind, escape(text))
+    table.add_row("written to", escape(str(result.folder)))
     console.print(table)

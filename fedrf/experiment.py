@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedrf.runtime import RaySession
 
 POLL_SECONDS = 0.25
+WORDS = ("pretrained", "none")  # for weights that are no file
 
 
 class Federation(Protocol):
@@ -88,7 +89,10 @@ def run(
         _check_names(config)
         check_tracking(config)
         if local or not (address or os.environ.get("RAY_ADDRESS")):
-            locate_all(config.data)  # before anything is started; on a cluster only the clients can tell
+            # Before anything is started; on a cluster only the clients can tell.
+            locate_all(config.data)
+            if config.model.weights not in WORDS and not Path(config.model.weights).is_file():
+                raise ValueError(f"model.weights={config.model.weights}: no such file; allowed too: {', '.join(WORDS)}")
         for caution in cautions(config):
             warnings.warn(caution, stacklevel=2)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
@@ -103,7 +107,7 @@ def run(
 
 def _absolute(model: ModelConfig) -> ModelConfig:
     """Name a file of weights so that processes with another working directory find it."""
-    is_file = model.weights not in ("pretrained", "none")
+    is_file = model.weights not in WORDS
     return model.model_copy(update={"weights": str(Path(model.weights).expanduser().absolute())}) if is_file else model
 
 

@@ -49,6 +49,12 @@ class Meetings:
                 await self._leave(name, f"silent for {deadline:g} s")
         return meeting.result.result()
 
+    def dissolve(self, key: Key) -> None:
+        """Let all go who wait in a meeting, without a result."""
+        meeting = self._open.pop(key, None)
+        if meeting is not None:
+            meeting.result.set_result(None)
+
     def recheck(self) -> None:
         """Close every meeting that waits for nobody any more."""
         for key, meeting in list(self._open.items()):

@@ -16,7 +16,8 @@ def write_predictions(path: Path, names: Sequence[str], classes: Sequence[str], 
     confidence, best = probabilities.cpu().max(1)
 
     def write(draft: Path) -> None:
-        with draft.open("w", newline="") as file:
+        # Names of files may be any bytes, and come out as they went in.
+        with draft.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             table = csv.writer(file)
             table.writerow(("sample", "predicted", "confidence"))
             for name, label, share in zip(names, best.tolist(), confidence.tolist(), strict=True):

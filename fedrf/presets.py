@@ -1,4 +1,4 @@
-"""What each method sets differently from the defaults of `fedrf.config`.
+"""What each method, and each kind of data, sets differently from the defaults of `fedrf.config`.
 
 Apart from `fedrf.methods`, which has the losses and imports torch: the command line and the driver read these alone.
 """
@@ -29,4 +29,19 @@ PRESETS: dict[str, dict[str, Any]] = {
         "federation.prediction": "vote",
         "adapt.when": "never",
     },
+}
+
+# Data sets that are rows of features, and those that are image files.
+FEATURES = (
+    "features",
+    "office31-decaf6",
+    "office31-surf",
+    "office-caltech10-decaf6",
+    "office-caltech10-surf",
+)
+PHOTOGRAPHS = ("folder", "office31", "office-caltech10", "office-home", "domainnet", "visda-c")
+DATA_PRESETS: dict[str, dict[str, Any]] = {
+    **{name: {"model.extractor": "identity"} for name in FEATURES},
+    **{name: {"model.extractor": "efficientnet-lite0"} for name in PHOTOGRAPHS},
+    "digit-five": {"model.extractor": "efficientnet-lite0-small"},
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
 from fedrf.client import Client, Link, StoppedError
 from fedrf.config import Config
-from fedrf.data.domains import class_names, load_samples
-from fedrf.data.samples import Samples
+from fedrf.data.domains import DATASETS, class_names, load_samples
+from fedrf.data.samples import ImageFiles, Samples
 from fedrf.evaluator import Evaluator
 from fedrf.place import Place
 from fedrf.predictions import write_predictions
@@ -24,20 +26,44 @@ def run_client(config: Config, place: Place, link: Link, threads: int = 1, accel
     warnings.filterwarnings("ignore", module="lightning.*")
     device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
     try:
-        client = Client(config, place, *_open(config, place, link), device)
+        samples, evaluator, names = _open(config, place, link)
+        client = Client(config, place, samples, link, evaluator, device)
+        del samples  # the paths of a target's files often tell their labels
         client.run(accelerator)
     except StoppedError:
         link("finish", place.name)
         return
     if place.name == place.target and client.probabilities is not None:
-        # Loaded again: the names of files often tell the labels.
-        names = load_samples(config.data, place.name, config.seed).names()
-        write_predictions(place.run / "predictions.csv", names, class_names(config.data), client.probabilities)
+        write_predictions(place.run / "predictions.csv", names(), class_names(config.data), client.probabilities)
 
 
-def _open(config: Config, place: Place, link: Link) -> tuple[Samples, Link, Evaluator]:
+class _Opened(NamedTuple):
+    samples: Samples
+    evaluator: Evaluator
+    names: Callable[[], list[str]]
+
+
+def _open(config: Config, place: Place, link: Link) -> _Opened:
     """Load the samples; the labels of the target go to the evaluator and nowhere else."""
     samples = load_samples(config.data, place.name, config.seed)
-    if samples.skipped:
-        link("note", place.name, f"{samples.skipped} corrupt images were left out")
-    return samples if place.name != place.target else samples.without_labels(), link, Evaluator(samples.labels)
+    for note in samples.notes:
+        link("note", note)
+    if samples.labels is None:
+        link("note", f"{place.name}: no labels, so nobody knows the accuracy; what was predicted is in predictions.csv")
+    shown = samples if place.name != place.target else samples.without_labels()
+    return _Opened(shown, Evaluator(samples.labels), _naming(config, place, samples))
+
+
+def _naming(config: Config, place: Place, samples: Samples) -> Callable[[], list[str]]:
+    """Return a function that names the samples, without holding the paths of files until then."""
+    if not isinstance(samples.content, ImageFiles):
+        names = samples.names()
+        return lambda: names
+    rows, count = samples.rows, len(samples.content)
+
+    def read() -> list[str]:
+        content = DATASETS[config.data.name].load(config.data, place.name).content
+        # Numbers, should files have come or gone meanwhile.
+        return [content.name(row) if len(content) == count else str(row) for row in rows]
+
+    return read

@@ -7,8 +7,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
+import PIL
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -16,13 +18,15 @@ from torch import Tensor, nn
 from fedrf.config import ModelConfig
 from fedrf.data.samples import Content, Samples
 from fedrf.extractors import Preparation
-from fedrf.trunk_cache import Entry, make_room
+from fedrf.trunk_cache import Entry
 
 # Always so many at a time, filled up if need be: a sample's output then does not depend on its company, and it makes
 # no difference to any bit whether, when and with which others it was computed.
 PIECE = 32
 ROWS = 1024  # at a time, where samples are arrays and the trunk is cheap
 IN_MEMORY = 1 << 30  # bytes: more than that stays in the file, or is computed when it is needed
+AT_ONCE = 1 << 26  # bytes of rows that are handed out together
+VERSION = 1  # of what is on disk
 REPORT_SECONDS = 1.0
 
 Indices = NDArray[np.int64]
@@ -49,8 +53,17 @@ class TrunkRows:
         return values.float() if values.dtype == torch.float16 else values
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Yield all rows in order, `size` at a time."""
-        return (self[np.arange(start, min(start + size, self._count))] for start in range(0, self._count, size))
+        """Yield all rows in order, `size` at a time, or fewer where they are large."""
+        return self.pieces(np.arange(self._count), size)
+
+    def pieces(self, rows: Indices, size: int) -> Iterator[Tensor]:
+        """Yield some rows, `size` at a time, or fewer where they are large."""
+        size = max(1, min(size, AT_ONCE // self._row_bytes))
+        return (self[rows[start : start + size]] for start in range(0, len(rows), size))
+
+    @cached_property
+    def _row_bytes(self) -> int:
+        return max(1, self[np.zeros(1, dtype=np.int64)].nbytes)
 
 
 class Trunk:
@@ -67,7 +80,8 @@ class Trunk:
     def key(self) -> str:
         """Name the outputs by all that they depend on."""
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(repr((self.content.fingerprint, self.prepare, self.layers)).encode())
+        makers = (VERSION, torch.__version__, PIL.__version__, self.device.type)
+        digest.update(repr((makers, self.content.fingerprint, self.prepare, self.layers)).encode())
         for name, weights in self.layers.state_dict().items():
             digest.update(name.encode())
             digest.update(weights.detach().cpu().contiguous().numpy().data.cast("B"))
@@ -135,7 +149,7 @@ def trunk_rows(
             return TrunkRows.of(torch.cat([layers(rows) for rows in values.split(ROWS)]))
     trunk = Trunk(layers, prepare, samples.content, torch.device(device), threads)
     if settings.cache == "off":
-        return _as_needed(trunk, samples.rows)
+        return _as_needed(trunk, samples.rows, settings, progress)
     stored = _from_disk(trunk, samples.rows, settings, progress) if settings.cache == "disk" else None
     if stored is not None:
         return stored
@@ -148,15 +162,20 @@ def trunk_rows(
         )
     if fits:
         return TrunkRows.of(_collect(trunk, samples.rows, settings, progress))
-    return _as_needed(trunk, samples.rows)
+    return _as_needed(trunk, samples.rows, settings, progress)
 
 
-def _as_needed(trunk: Trunk, rows: Indices) -> TrunkRows:
+def _as_needed(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows:
     """Compute outputs for each batch anew; pictures are decoded once where they fit into memory."""
-    if len(rows) * trunk.pictures(rows[:1]).nbytes > IN_MEMORY:
-        return TrunkRows(len(rows), lambda wanted: trunk(rows[wanted]))
-    pictures = trunk.pictures(rows)
-    return TrunkRows(len(rows), lambda wanted: trunk.outputs(pictures[torch.from_numpy(wanted)]))
+    one = trunk.pictures(rows[:1])
+    if len(rows) * one.nbytes > IN_MEMORY:
+        return TrunkRows(len(rows), lambda wanted: _rounded(trunk(rows[wanted]), settings))
+    pictures, report = one.new_empty((len(rows), *one.shape[1:])), _sometimes(progress, len(rows))
+    for start in range(0, len(rows), PIECE):
+        some = trunk.pictures(rows[start : start + PIECE])
+        pictures[start : start + len(some)] = some
+        report(len(some))
+    return TrunkRows(len(rows), lambda wanted: _rounded(trunk.outputs(pictures[torch.from_numpy(wanted)]), settings))
 
 
 def _collect(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> Tensor:
@@ -173,17 +192,19 @@ def _from_disk(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Pro
     entry = Entry.find(key)
     left = rows if entry is None else entry.missing(rows)
     if len(left):
-        sample = _rounded(trunk(left[:1]), settings)[0].numpy()
-        if not make_room(len(left) * sample.nbytes, key):
-            return None
-        entry = Entry.find(key) or Entry.make(key, len(trunk.content), sample)
-        report = _sometimes(progress, len(rows))
-        report(len(rows) - len(left))
         # From anywhere on: processes that need the same rows share the work, because each looks what is still missing.
         left = np.roll(left, -int(np.random.default_rng().integers(len(left))))
-        for done, outputs in trunk.in_pieces(left, entry.missing):
+        first = _rounded(trunk(left[:PIECE]), settings).numpy()
+        entry = Entry.reserve(key, len(trunk.content), first[0], left)
+        if entry is None:
+            return None
+        entry.write(left[:PIECE], first)
+        report = _sometimes(progress, len(rows))
+        report(len(rows) - len(left) + len(first))
+        for done, outputs in trunk.in_pieces(left[PIECE:], entry.missing):
             entry.write(done, _rounded(outputs, settings).numpy())
             report(len(done))
+        progress(len(rows), len(rows))
     assert entry is not None
     stored = entry.values()
     if len(rows) * stored[0].nbytes <= IN_MEMORY:

@@ -2,13 +2,14 @@
 
 A file has all rows of a domain under one key, most of them holes at first. A row counts once its mark is set, which is
 after it was written: a crash loses what was being computed and no more, clients that hold different parts of a domain
-fill the same file, and so do processes that need the same rows. Nobody waits for a lock, and what two of them compute
-twice is the same. A file that is removed to make room lives on for those who have it open.
+fill the same file, and so do processes that need the same rows: what two of them compute twice is the same. Room is
+reserved before anything is computed. A file that is removed to make room lives on for those who have it open.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ def limit_bytes() -> int:
 
 
 def used_bytes() -> int:
-    """Return what the cache takes on disk; rows that were never written take nothing."""
+    """Return what the cache takes on disk, or will take when those who fill it are done."""
     return sum(size for size, _ in _entries().values())
 
 
@@ -54,23 +55,26 @@ def _entries() -> dict[Path, tuple[int, float]]:
     found = {}
     for path in cache_folder().glob(f"*{SUFFIX}"):
         try:
-            stat = path.stat()
-        except FileNotFoundError:  # another process made room
+            with path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                reserved = _read_header(file).get("reserved", 0)
+        except (OSError, ValueError):  # removed by another process, or damaged
             continue
-        found[path] = (512 * stat.st_blocks, stat.st_mtime)
+        found[path] = (max(512 * stat.st_blocks, reserved), stat.st_mtime)
     return found
 
 
-def make_room(needed: int, key: str) -> bool:
-    """Remove what was not used for longest until `needed` bytes more fit under `key`; tell whether they do."""
+def _make_room(needed: int, path: Path) -> bool:
+    """Remove what was not used for longest until a file of `needed` bytes fits; tell whether it does."""
     entries, limit = _entries(), limit_bytes()
-    total = sum(size for size, _ in entries.values())
-    if entries.pop(_path(key), (0, 0.0))[0] + needed > limit:
+    entries.pop(path, None)
+    if needed > limit:
         return False
-    for path, (size, _) in sorted(entries.items(), key=lambda entry: entry[1][1]):
-        if total + needed <= limit:
+    total = needed + sum(size for size, _ in entries.values())
+    for other, (size, _) in sorted(entries.items(), key=lambda entry: entry[1][1]):
+        if total <= limit:
             break
-        path.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
         total -= size
     return True
 
@@ -79,37 +83,68 @@ def _path(key: str) -> Path:
     return cache_folder() / f"{key}{SUFFIX}"
 
 
+def _read_header(file: BinaryIO) -> dict[str, Any]:
+    about = json.loads(os.pread(file.fileno(), HEADER, 0).rstrip(b"\0"))
+    if not isinstance(about, dict):
+        raise ValueError("no header")
+    return about
+
+
 class Entry:
     """The rows of one domain under one key, in an open file: header, a mark for each row, rows."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        about = json.loads(os.pread(file.fileno(), HEADER, 0).rstrip(b"\0"))
+        about = _read_header(file)
+        self._file, self._about = file, about
         self.count, self.dtype, self.shape = about["count"], np.dtype(about["dtype"]), tuple(about["shape"])
         self._start = HEADER + -(-self.count // HEADER) * HEADER
+        self._row_bytes = int(np.prod(self.shape)) * self.dtype.itemsize
 
     @classmethod
     def find(cls, key: str) -> Entry | None:
-        """Open the file of a key, if there is one."""
-        try:
-            entry = cls(_path(key).open("r+b"))
-        except FileNotFoundError:
-            return None
-        os.utime(_path(key))
+        """Open the file of a key, if there is one that is whole."""
+        path = _path(key)
+        with _complaining():
+            try:
+                entry = cls(path.open("r+b"))
+                os.utime(path)
+                if os.fstat(entry._file.fileno()).st_size == entry._start + entry.count * entry._row_bytes:
+                    return entry
+            except FileNotFoundError:
+                return None
+            except (ValueError, KeyError, TypeError):
+                pass
+            path.unlink(missing_ok=True)  # cut off, or no sense in it
+        return None
+
+    @classmethod
+    def reserve(cls, key: str, count: int, sample: NDArray[Any], rows: Rows) -> Entry | None:
+        """Open the file of a key, or make it for `count` rows like `sample`; None if `rows` do not fit into the cache."""
+        with _complaining(), _lock():
+            entry = cls.find(key) or cls._make(_path(key), count, sample)
+            taken = 512 * os.fstat(entry._file.fileno()).st_blocks
+            needed = max(taken, entry._about.get("reserved", 0)) + len(entry.missing(rows)) * entry._row_bytes
+            needed = min(needed, entry._start + count * entry._row_bytes)  # others may have reserved the same rows
+            if not _make_room(needed, _path(key)):
+                if len(entry.missing(np.arange(count))) == count:
+                    _path(key).unlink(missing_ok=True)
+                return None
+            entry._put(json.dumps(entry._about | {"reserved": needed}).encode().ljust(HEADER, b"\0"), 0)
         return entry
 
     @classmethod
-    def make(cls, key: str, count: int, sample: NDArray[Any]) -> Entry:
-        """Make a file for `count` rows like `sample`, and open it."""
+    def _make(cls, path: Path, count: int, sample: NDArray[Any]) -> Entry:
         about = json.dumps({"count": count, "dtype": sample.dtype.name, "shape": sample.shape}).encode()
-        with _complaining():
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            number, draft = mkstemp(dir=cache_folder())
+        number, draft = mkstemp(dir=path.parent)
+        try:
             file = os.fdopen(number, "r+b", buffering=0)
             file.write(about.ljust(HEADER, b"\0"))
             entry = cls(file)
             file.truncate(entry._start + count * sample.nbytes)
-            os.replace(draft, _path(key))
+            os.replace(draft, path)
+        except BaseException:
+            os.unlink(draft)
+            raise
         return entry
 
     def missing(self, rows: Rows) -> Rows:
@@ -138,11 +173,20 @@ class Entry:
 
 
 @contextmanager
+def _lock() -> Iterator[None]:
+    """Let one process at a time see what is free and take it."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _complaining() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise ValueError(
-            f"{cache_folder()}: cannot be written ({error.strerror}); name another folder in FEDRF_CACHE, or set "
+            f"{cache_folder()}: cannot be used ({error.strerror}); name another folder in FEDRF_CACHE, or set "
             "model.cache=memory"
         ) from error

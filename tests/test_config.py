@@ -119,3 +119,44 @@ def test_a_file_that_is_none(tmp_path):
     broken.write_text("- 1")
     with pytest.raises(ValueError, match="must hold sections"):
         load_config(broken)
+
+
+@pytest.mark.parametrize("name", ["2024", "01", "1.50", "12:30", "null", "true", "no", "1e3", "a b"])
+def test_domains_and_classes_may_be_called_anything(name):
+    data = load_config(None, [f"data.target={name}", f"data.sources=[{name}x, {name}]", "data.partition=even"]).data
+    assert (data.target, data.sources) == (name, (f"{name}x", name))
+    assert load_config(None, ["data.name=features", "data.target=t", f"data.classes=[{name}, 7]"]).data.classes == (
+        name,
+        "7",
+    )
+
+
+def test_a_path_is_taken_as_it_is():
+    config = load_config(None, ["data.root=/data/sp ace #1: new", "model.weights=2024"])
+    assert (config.data.root, config.model.weights) == ("/data/sp ace #1: new", "2024")
+    assert load_config(None, ["data.sources=null", "data.root="]).data.sources is None
+    assert load_config(None, ["model.cache=off"]).model.cache == "off"
+
+
+def test_the_extractor_suits_the_data_unless_it_is_given():
+    def extractor(*overrides):
+        return load_config(None, ["data.target=t", *overrides]).model.extractor
+
+    assert extractor() == "gradients"
+    assert extractor("data.name=features") == "identity"
+    assert extractor("data.name=folder") == "efficientnet-lite0"
+    assert extractor("data.name=digit-five") == "efficientnet-lite0-small"
+    assert extractor("data.name=folder", "model.extractor=resnet18") == "resnet18"
+    with pytest.raises(
+        ValueError, match=r"model\.extractor=gradients is for images; data\.name=features needs identity"
+    ):
+        extractor("data.name=features", "model.extractor=gradients")
+
+
+def test_every_data_set_but_the_digits_has_an_extractor_of_its_own():
+    from typing import get_args
+
+    from fedrf.config import DataConfig
+    from fedrf.presets import DATA_PRESETS
+
+    assert {"digits", *DATA_PRESETS} == set(get_args(DataConfig.model_fields["name"].annotation))

@@ -249,7 +249,9 @@ def report_of(clients, classes):
     counts = tuple(range(classes))
     shares = tuple(ClientShare(f"domain [{index}]:{index}", sum(counts), counts) for index in range(clients))
     names = tuple(f"quite_a_long_class_{index}" for index in range(classes))
-    return Report("folder", "/data", names, (DomainCheck("domain [0]", "ok", samples=9, counts=counts),), "", shares)
+    return Report(
+        "folder", "/data", names, (DomainCheck("domain [0]", "ok", samples=9, counts=counts),), clients=shares
+    )
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(3, 3), (3, 12), (40, 3), (3, 65), (30, 65)])
@@ -315,3 +317,14 @@ def test_real_data_is_complete(data_root):
     decaf6 = ["data.sources=[dslr]", "data.target=webcam"]
     for name, overrides in (("office31", []), ("office-caltech10-surf", []), ("office-caltech10-decaf6", decaf6)):
         assert check(name, overrides, str(data_root)).ok
+
+
+def test_features_that_do_not_fit_together_are_a_problem(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.eye(4), y=np.arange(4) % 2)
+    np.savez(tmp_path / "b.npz", X=np.ones((4, 3)))
+    report = check("features", ["data.target=b"], str(tmp_path))
+    assert [one.status for one in report.domains] == ["ok", "ok"]
+    assert not report.ok
+    assert "the same number of columns; found 4 in" in shown(report)
+    np.savez(tmp_path / "b.npz", X=np.ones((4, 4)))
+    assert check("features", [], str(tmp_path)).ok  # no labels in b: a target, perhaps

@@ -153,7 +153,7 @@ def test_what_backbones_keep_on_disk_is_told(quiet, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDRF_CACHE", str(tmp_path))
     monkeypatch.setenv("FEDRF_CACHE_GB", "5")
     rows = np.ones((1000, 2500), dtype=np.float32)
-    Entry.make("key", 1000, rows[0]).write(np.arange(1000), rows)
+    Entry.reserve("key", 1000, rows[0], np.arange(1000)).write(np.arange(1000), rows)
     check = named(doctor.examine())["backbone cache"]
     assert (check.status, check.found) == ("ok", f"0.01 of at most 5 GB in {tmp_path}")
     monkeypatch.setenv("FEDRF_CACHE_GB", "much")

@@ -175,7 +175,7 @@ def test_the_size_of_what_leaves_does_not_depend_on_the_number_of_samples(tmp_pa
 def test_a_sample_never_leaves(tmp_path):
     """No array that leaves has as many rows or columns as there are samples, or trunk features, or pixels."""
     result, seen = run_sniffed({**SYNC, "data.samples": 97, "model.sigma": 1.0}, tmp_path / "run")
-    forbidden = {97, new_client(result.config, "street", tmp_path).trunk.shape[1], 256}
+    forbidden = {97, new_client(result.config, "street", tmp_path).trunk[[0]].shape[1], 256}
     shapes = {
         message.values.shape
         for name, arguments, _ in seen

@@ -2,6 +2,8 @@
 
 import csv
 import gc
+import signal
+import time
 from contextlib import nullcontext
 
 import numpy as np
@@ -14,8 +16,10 @@ from fedrf.client import Client
 from fedrf.config import load_config
 from fedrf.data.domains import load_samples, settle
 from fedrf.evaluator import Evaluator
+from fedrf.experiment import Experiment
 from fedrf.extractors import Preparation, make_extractor
 from fedrf.failure import RunFailedError
+from fedrf.local import LocalFederation
 from fedrf.messages import Reply
 from fedrf.place import Place
 from fedrf.results import RunFolder
@@ -221,6 +225,9 @@ def test_a_target_without_labels_gets_predictions(pictures, tmp_path):
     assert result.finished
     assert result.summary["target_accuracy"] == {"final": None, "selected": None, "oracle": None}
     assert (result.folder / "report.html").exists()
+    assert result.summary["notes"] == [
+        "home: no labels, so nobody knows the accuracy; what was predicted is in predictions.csv"
+    ]
     with (result.folder / "predictions.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == 24
@@ -234,7 +241,7 @@ def test_a_source_without_labels_is_named(pictures, tmp_path):
     for domain in ("b", "t"):
         np.savez(tmp_path / f"{domain}.npz", X=np.eye(5))
     keys = {"data.name": "features", "data.target": "t", "model.extractor": "identity", "data.classes": ["0", "1"]}
-    with pytest.raises((RunFailedError, ValueError), match="b is a source and has no labels"):
+    with pytest.raises(ValueError, match=r"b\.npz: a source, and no labels found"):
         fedrf.run(None, settings(tmp_path) | keys, out=tmp_path / "run", local=True)
 
 
@@ -284,5 +291,71 @@ def test_resuming_in_the_last_stage_goes_on_with_the_part_that_learns(pictures, 
         patch.setattr(TargetStage, "step", failing)
         with pytest.raises(RunFailedError, match="the power is gone"):
             fedrf.run(None, chosen, out=tmp_path / "run", local=True)
+    resumed = fedrf.run(resume=tmp_path / "run", local=True)
+    assert final_weights(resumed) == final_weights(straight)
+
+
+class InterruptedBeforeTheFirstRound(LocalFederation):
+    """Ctrl-C while two clients wait to begin and the third prepares its samples."""
+
+    struck = False
+
+    def wait(self, seconds):
+        meeting = self._coordinator.meetings._open.get(("greet",))
+        if not self.struck and meeting and len(meeting.entries) == 2:
+            self.struck = True
+            signal.raise_signal(signal.SIGINT)
+        return super().wait(0.001)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interruption_while_one_client_prepares_leaves_nothing_half_begun(pictures, tmp_path, mode, monkeypatch):
+    config = load_config(None, settings(pictures, federation__mode=mode, federation__checkpoint_seconds=0))
+    config = config.model_copy(update={"data": settle(config.data)})
+    build = Client._build
+
+    def slow(self, samples):
+        while self.place.name == "home":
+            self._progress(1, 2)
+            time.sleep(0.02)
+        return build(self, samples)
+
+    monkeypatch.setattr(Client, "_build", slow)
+    folder = RunFolder.create(config, tmp_path / "run")
+    stopped = Experiment(config, folder, False).run(InterruptedBeforeTheFirstRound)
+    assert stopped.summary["status"] == "interrupted"
+    assert folder.rows() == []
+    assert not list((tmp_path / "run").glob("checkpoints/*/*.ckpt"))
+    monkeypatch.undo()
+    resumed = fedrf.run(resume=tmp_path / "run", local=True)
+    assert resumed.finished
+    if mode == "sync":
+        straight = Experiment(config, RunFolder.create(config, tmp_path / "straight"), False).run(LocalFederation)
+        assert final_weights(resumed) == final_weights(straight)
+
+
+def test_an_interruption_while_the_target_gets_ready_to_adapt(pictures, tmp_path, small_pictures, monkeypatch):
+    """Rows from below layer4 are prepared after the rounds; stopped there, the run goes on from there."""
+    chosen = settings(
+        pictures,
+        model__extractor="resnet18",
+        model__weights="none",
+        train__rounds=2,
+        adapt__steps=2,
+        align__step="gradient",
+        federation__checkpoint_seconds=0,
+    )
+    straight = fedrf.run(None, chosen, out=tmp_path / "straight", local=True)
+    released = Client._release_adapter
+
+    def stopping(self):
+        self._rows_below = lambda: self._progress(1, 2) or pytest.fail("not asked to stop")
+        self.link("stop")
+        released(self)
+
+    monkeypatch.setattr(Client, "_release_adapter", stopping)
+    stopped = fedrf.run(None, chosen, out=tmp_path / "run", local=True)
+    assert stopped.summary["status"] == "interrupted"
+    monkeypatch.setattr(Client, "_release_adapter", released)
     resumed = fedrf.run(resume=tmp_path / "run", local=True)
     assert final_weights(resumed) == final_weights(straight)

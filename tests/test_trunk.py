@@ -1,5 +1,6 @@
 """Samples behind the fixed part of a network: the same bits, wherever they are kept."""
 
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from fedrf.config import ModelConfig
 from fedrf.data.samples import Arrays, CorruptImageError, ImageFiles, Samples
 from fedrf.extractors import Preparation
 from fedrf.trunk import PIECE, trunk_rows
-from fedrf.trunk_cache import Entry, used_bytes
+from fedrf.trunk_cache import used_bytes
 
 PREPARE = Preparation(resize=10, crop=8, resample="bilinear")
 
@@ -94,7 +95,7 @@ def test_clients_with_parts_of_a_domain_share_a_file(layers, samples):
     first = all_of(rows_of(layers, some))
     before, layers.seen = used_bytes(), 0
     second = all_of(rows_of(layers, more))
-    assert layers.seen == 2  # one piece for 20 rows, and one to see the shape
+    assert layers.seen == 1
     assert used_bytes() <= before + 4096
     assert torch.equal(first[30:], second[:20])
 
@@ -150,7 +151,7 @@ def test_progress_ends_at_the_end_and_can_stop_it(layers, samples, monkeypatch):
     trunk_rows(layers, PREPARE, samples, ModelConfig(), progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (70, 70)
     assert told == sorted(told)
-    assert len(told) >= 3
+    assert len(set(told)) >= 3
 
     def stop(done, total):
         if done:
@@ -162,7 +163,7 @@ def test_progress_ends_at_the_end_and_can_stop_it(layers, samples, monkeypatch):
         trunk_rows(layers, PREPARE, samples, ModelConfig(), progress=stop)
     layers.seen = 0
     rows_of(layers, samples)
-    assert layers.seen == 3  # a piece less than four: what was done stays done; one more to see the shape
+    assert layers.seen == 2  # of three pieces: what was done stays done
 
 
 def test_a_corrupt_picture_is_named(layers, samples, tmp_path):
@@ -231,6 +232,31 @@ print(layers.seen, float(rows[np.arange(70)].double().sum()))
         process.stdin.flush()
     answers = [process.communicate(timeout=60)[0].split() for process in started]
     assert answers[0][1] == answers[1][1]
-    assert sum(int(seen) for seen, _ in answers) < 2 * 18  # alone, each would need 18 and one to see the shape
-    assert len(list((tmp_path / "cache").iterdir())) == 1
-    assert isinstance(Entry.find(next((tmp_path / "cache").iterdir()).stem), Entry)
+    assert sum(int(seen) for seen, _ in answers) < 30  # alone, each would need 18
+    assert len(list((tmp_path / "cache").glob("*.rows"))) == 1
+
+
+def test_equal_files_in_another_folder_are_other_samples(layers, tmp_path):
+    """Same names, sizes and times: what reproducible archives unpack to."""
+    samples = []
+    for domain, colour in (("source", "red"), ("target", "blue")):
+        path = tmp_path / domain / "1.bmp"
+        path.parent.mkdir()
+        Image.new("RGB", (12, 12), colour).save(path)
+        os.utime(path, times=(0, 0))
+        samples.append(Samples.all_of(ImageFiles(path.parent, ["1.bmp"]), None))
+    source, target = (all_of(rows_of(layers, one)) for one in samples)
+    assert not torch.equal(source, target)
+
+
+def test_half_precision_is_the_same_wherever_rows_are_kept(layers, samples, monkeypatch):
+    expected = all_of(rows_of(layers, samples, cache_precision="float16"))
+    for cache in ("memory", "off"):
+        assert torch.equal(all_of(rows_of(layers, samples, cache=cache, cache_precision="float16")), expected)
+
+
+def test_large_rows_are_handed_out_in_small_pieces(monkeypatch):
+    monkeypatch.setattr(trunk_module, "AT_ONCE", 4 * 1000 * 3)
+    rows = trunk_module.TrunkRows.of(torch.randn(10, 1000))
+    assert [len(piece) for piece in rows.split(1024)] == [3, 3, 3, 1]
+    assert [len(piece) for piece in rows.split(2)] == [2] * 5

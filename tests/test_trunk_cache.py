@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrf import trunk_cache
-from fedrf.trunk_cache import Entry, cache_folder, limit_bytes, make_room, used_bytes
+from fedrf.trunk_cache import Entry, cache_folder, limit_bytes, used_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -23,14 +23,18 @@ def sample(width=1000):
     return np.zeros(width, dtype=np.float32)
 
 
+def make(key, count, one, rows=()):
+    return Entry.reserve(key, count, one, np.array(rows, dtype=np.int64))
+
+
 def filled(key, count=10, width=1000):
-    entry = Entry.make(key, count, sample(width))
+    entry = make(key, count, sample(width), range(count))
     entry.write(np.arange(count), np.random.RandomState(0).randn(count, width).astype(np.float32))
     return entry
 
 
 def test_rows_come_back_as_they_were_written():
-    entry = Entry.make("key", 7, sample(3))
+    entry = make("key", 7, sample(3))
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     entry.write(np.array([5, 2]), values)
     assert list(entry.missing(np.arange(7))) == [0, 1, 3, 4, 6]
@@ -47,7 +51,7 @@ def test_rows_come_back_as_they_were_written():
 def test_whatever_is_written_in_whatever_order(pieces, kind):
     trunk_cache._path("key").unlink(missing_ok=True)
     expected = np.random.RandomState(1).randint(0, 200, (20, 2, 3)).astype(kind)
-    entry = Entry.make("key", 20, expected[0])
+    entry = make("key", 20, expected[0])
     for piece in pieces:
         Entry.find("key").write(np.array(piece), expected[piece])
     done = sorted({row for piece in pieces for row in piece})
@@ -56,7 +60,7 @@ def test_whatever_is_written_in_whatever_order(pieces, kind):
 
 
 def test_rows_that_were_never_written_take_no_room():
-    entry = Entry.make("key", 100_000, sample())
+    entry = make("key", 100_000, sample())
     assert used_bytes() < 1e6
     entry.write(np.arange(100), np.ones((100, 1000), dtype=np.float32))
     assert 4e5 <= used_bytes() < 2e6
@@ -67,22 +71,35 @@ def test_what_was_not_used_for_longest_makes_room(monkeypatch):
         filled(key)
         os.utime(trunk_cache._path(key), times=(time.time() - 100 * (age + 1),) * 2)
     monkeypatch.setenv("FEDRF_CACHE_GB", str(used_bytes() / 1e9))
-    assert make_room(10_000, "new")
+    assert make("new", 10, sample(), range(5))
     assert Entry.find("oldest") is None
-    assert Entry.find("older")
-    Entry.find("older")  # used just now
+    assert Entry.find("older")  # used just now
     os.utime(trunk_cache._path("old"), times=(0, 0))
-    assert make_room(70_000, "new")
+    assert make("newer", 10, sample(), range(10))
     assert Entry.find("old") is None
     assert Entry.find("older")
+    assert used_bytes() <= limit_bytes()
 
 
 def test_what_can_never_fit_removes_nothing(monkeypatch):
     filled("here")
     monkeypatch.setenv("FEDRF_CACHE_GB", "0.001")
-    assert not make_room(10**7, "new")
-    assert not make_room(999_000, "here")  # with what it has already
+    assert make("new", 10_000, sample(), range(10_000)) is None
+    assert not trunk_cache._path("new").exists()
     assert Entry.find("here")
+
+
+def test_those_who_fill_at_the_same_time_share_the_limit(monkeypatch):
+    """What one of them is about to write counts before it is there."""
+    monkeypatch.setenv("FEDRF_CACHE_GB", "0.002")
+    first = make("first", 400, sample(), range(400))
+    assert first
+    assert used_bytes() >= 1.6e6
+    assert make("second", 400, sample(), range(400))
+    assert Entry.find("first") is None  # made room, and lives on for those who fill it
+    assert used_bytes() <= 2e6
+    assert make("second", 400, sample(), range(400))  # the same rows once more
+    assert used_bytes() <= 2e6
 
 
 def test_a_removed_file_lives_on_for_those_who_read_it():
@@ -96,7 +113,7 @@ def test_a_removed_file_lives_on_for_those_who_read_it():
 
 
 def test_a_row_whose_writing_was_cut_off_does_not_count(monkeypatch):
-    entry = Entry.make("key", 4, sample())
+    entry = make("key", 4, sample())
     written = []
 
     def full_disk(content, position):
@@ -105,15 +122,13 @@ def test_a_row_whose_writing_was_cut_off_does_not_count(monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(entry, "_put", full_disk)
-    with pytest.raises(
-        ValueError, match=r"cannot be written \(No space left on device\); name another folder in FEDRF"
-    ):
+    with pytest.raises(ValueError, match=r"cannot be used \(No space left on device\); name another folder in FEDRF"):
         entry.write(np.arange(4), np.ones((4, 1000), dtype=np.float32))
     assert len(Entry.find("key").missing(np.arange(4))) == 4
 
 
 def test_two_processes_fill_one_file(own_folder):
-    Entry.make("key", 400, sample(50))
+    make("key", 400, sample(50))
     program = (
         "import sys, numpy as np\nfrom fedrf.trunk_cache import Entry\n"
         "start = int(sys.argv[1])\nentry = Entry.find('key')\n"
@@ -130,8 +145,8 @@ def test_two_processes_fill_one_file(own_folder):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDRF_CACHE", str(tmp_path / "file/below"))
-    with pytest.raises(ValueError, match=r"file/below: cannot be written"):
-        Entry.make("key", 3, sample())
+    with pytest.raises(ValueError, match=r"file/below: cannot be used"):
+        make("key", 3, sample())
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
@@ -153,3 +168,20 @@ def test_defaults(monkeypatch, tmp_path):
 def test_no_torch_is_needed():
     program = "import sys, json, fedrf.trunk_cache; print(json.dumps('torch' in sys.modules))"
     assert json.loads(subprocess.check_output([sys.executable, "-c", program])) is False
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", b"{}", None])
+def test_a_damaged_file_is_made_anew(damage):
+    filled("key")
+    path = trunk_cache._path("key")
+    path.write_bytes(path.read_bytes()[:-1] if damage is None else damage)
+    assert Entry.find("key") is None
+    assert len(filled("key").missing(np.arange(10))) == 0
+    assert Entry.find("key")
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDRF_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match=r"file: cannot be used \(Not a directory\)"):
+        Entry.find("key")

@@ -71,13 +71,13 @@ class Dataset(ABC):
         return ()
 
     def check_count(self, config: DataConfig, domain: str, found: int, where: Path, hint: str = "") -> None:
-        """Refuse a domain of an unexpected size, unless `data.allow_partial` is set."""
+        """Refuse a domain of another size, or with a `hint` at what is wrong, unless `data.allow_partial` is set."""
         expected = self.expected(config, domain)
-        if expected and found not in expected and not config.allow_partial:
+        if expected and (found not in expected or hint) and not config.allow_partial:
             wanted = " or ".join(f"{number:,}" for number in expected)
             raise ValueError(
                 f"{where}: {found:,} samples of {self.name}, domain {domain}; expected {wanted}{hint and ': ' + hint}. "
-                "Copy the rest, or set data.allow_partial=true if that is meant"
+                "Copy it again, or set data.allow_partial=true if that is meant"
             )
 
     def home(self, config: DataConfig) -> Path:

@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,12 +25,16 @@ from fedrf.data.samples import Arrays, CorruptImageError, ImageFiles, Samples
 SIZE = 32
 DIGITS = 10
 BLOCK = 4096  # images that are resized at once
-MNIST_M = ((60_000, 10_000), (59_001, 9_001), (55_000, 10_000))  # train and test of the versions that circulate
+# Train and test of the versions that circulate, where there are several.
+VERSIONS = {
+    "mnist-m": ((60_000, 10_000), (59_001, 9_001), (55_000, 10_000)),
+    "synthetic": ((479_400, 9_553), (25_000, 9_000)),
+}
 COUNTS = {
     "mnist": (60_000, 10_000),
-    "mnist-m": MNIST_M[0],
+    "mnist-m": VERSIONS["mnist-m"][0],
     "svhn": (73_257, 26_032),
-    "synthetic": (479_400, 9_553),
+    "synthetic": VERSIONS["synthetic"][0],
     "usps": (7_291, 2_007),
 }
 DOMAINS = {
@@ -73,6 +78,7 @@ class Part(NamedTuple):
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
     skipped: int = 0
+    names: Sequence[str] | None = None
 
 
 class DigitFive(KnownDataset):
@@ -91,10 +97,8 @@ class DigitFive(KnownDataset):
     counts = COUNTS
 
     def expected(self, config: DataConfig, domain: str) -> tuple[int, ...]:
-        """Return the size of a domain; of MNIST-M, three versions circulate."""
-        if domain != "mnist-m":
-            return super().expected(config, domain)
-        versions = [dict(zip(self.splits, one, strict=True)) for one in MNIST_M]
+        """Return the size of a domain, in each version of it."""
+        versions = [dict(zip(self.splits, one, strict=True)) for one in VERSIONS.get(domain, (COUNTS[domain],))]
         return tuple(dict.fromkeys(sum(one[part] for part in self.parts(config)) for one in versions))
 
     def locate(self, config: DataConfig, domain: str) -> Path:
@@ -110,8 +114,9 @@ class DigitFive(KnownDataset):
         if len(parts) > 1:
             images, labels = (np.concatenate([part[index] for part in parts]) for index in (0, 1))
         skipped = sum(part.skipped for part in parts)
+        names = [name for part in parts for name in part.names or ()] or None
         self.check_count(config, domain, len(images) + skipped, next(iter(found.values()))[0])
-        return Samples(Arrays(images), np.arange(len(images)), labels, skipped)
+        return replace(Samples.all_of(Arrays(images, names), labels), skipped=skipped)
 
     def _find(self, config: DataConfig, domain: str, part: str) -> list[Path]:
         """Return the files of one part."""
@@ -203,7 +208,7 @@ def _decoded(source: Path, folder: Path, config: DataConfig) -> Part:
     """Decode a folder of images, with its list of labels."""
     listed = keep_existing(read_list(source, DIGITS), folder, source, config.allow_partial)
     content = ImageFiles(folder, listed.paths)
-    images, labels = [], []
+    images, labels, names = [], [], []
     for row, label in enumerate(listed.labels):
         try:
             pixels = np.asarray(content.image(row).convert("RGB"))
@@ -213,9 +218,10 @@ def _decoded(source: Path, folder: Path, config: DataConfig) -> Part:
             continue
         images.append(_resized(np.moveaxis(pixels, -1, 0)[None]))
         labels.append(label)
+        names.append(f"{folder.name}/{listed.paths[row]}")
     if not images:
         raise ValueError(f"{folder}: not one of {len(listed.labels):,} images can be decoded")
-    return Part(np.concatenate(images), np.array(labels), len(listed.labels) - len(labels))
+    return Part(np.concatenate(images), np.array(labels), len(listed.labels) - len(labels), names)
 
 
 def _part(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> Part:

@@ -5,6 +5,7 @@ Nothing here imports torch: the driver uses it too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -44,11 +45,11 @@ DATASETS: dict[str, Dataset] = {
 
 
 def settle(config: DataConfig) -> DataConfig:
-    """Write down what this machine knows and a client elsewhere may not: the data root, and classes found there."""
+    """Write down what this machine knows and a client elsewhere, or a later day, may not: root, sources, classes."""
     root = data_root(config.root)
     given = {"root": str(root.resolve())} if root else {}
     settled = config.model_copy(update=given)
-    sources_and_target(settled)
+    settled = settled.model_copy(update={"sources": sources_and_target(settled)[0]})
     if settled.name in ("folder", "features") and settled.classes is None:
         settled = settled.model_copy(update={"classes": DATASETS[settled.name].classes(settled)})
     return settled
@@ -85,7 +86,10 @@ def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
     sources, target = sources_and_target(config)
     if config.partition == "none":
         return sources, target
-    return tuple(f"{domain}:{part + 1}" for domain in sources for part in range(config.clients)), target
+    clients = tuple(f"{domain}:{part + 1}" for domain in sources for part in range(config.clients))
+    if target in clients:
+        raise ValueError(f"data.target={target!r} is called like a part of a source: rename one of them")
+    return clients, target
 
 
 def num_classes(config: DataConfig) -> int:
@@ -100,13 +104,11 @@ def class_names(config: DataConfig) -> tuple[str, ...]:
 
 def load_samples(config: DataConfig, client: str, seed: int = 0) -> Samples:
     """Return the samples of one client, with their labels."""
-    sources, target = sources_and_target(config)
-    domain = client if client in (*sources, target) else client.rpartition(":")[0]
+    _, target = sources_and_target(config)
+    domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
     samples = share_out(config, domain, load_domain(config, domain), seed)[client]
     if client != target and samples.labels is None:
         raise ValueError(f"{domain} is a source and has no labels")
-    if len(samples) < 2:
-        raise ValueError(f"{client} has {len(samples)} samples; a client needs at least 2")
     return samples.standardised() if config.scale == "standard" else samples
 
 
@@ -125,8 +127,19 @@ def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> d
 
 def load_domain(config: DataConfig, domain: str) -> Samples:
     """Return the samples of a whole domain, or as many as `data.samples` allows, without corrupt files if wished."""
-    samples = DATASETS[config.name].load(config, domain)
+    dataset = DATASETS[config.name]
+    samples = dataset.load(config, domain)
+    found, expected = len(samples) + samples.skipped, dataset.expected(config, domain)
+    if expected and found not in expected:
+        samples = replace(samples, notes=(f"{domain}: {found:,} of {expected[0]:,} samples are there",))
     if config.samples is not None and config.samples < len(samples):
         chosen = np.random.RandomState(0).permutation(len(samples))[: config.samples]
         samples = samples.take(np.sort(chosen))
-    return samples.decodable() if config.skip_corrupt else samples
+    samples = samples.decodable() if config.skip_corrupt else samples
+    if samples.skipped:
+        samples = replace(
+            samples, notes=(*samples.notes, f"{domain}: {samples.skipped:,} corrupt images were left out")
+        )
+    if len(samples) < 2:
+        raise ValueError(f"{domain} has {len(samples)} samples; a client needs at least 2")
+    return samples

@@ -34,11 +34,13 @@ class FeatureFolder(Dataset):
         for path in paths:
             labels = load_features(path).labels
             if labels is None:
-                raise ValueError(f"{path}: a source, and no labels found under {', '.join(LABEL_KEYS)}")
+                continue
             found |= {str(label) for label in np.unique(labels)}
             numbers &= labels.dtype.kind == "i"
         if len(found) < 2:
-            raise ValueError(f"{some(paths)}: labels found: {some(sorted(found))}; sources need at least two classes")
+            raise ValueError(
+                f"{some(paths)}: labels found: {some(sorted(found)) or 'none'}; sources need at least two classes"
+            )
         return tuple(sorted(found, key=int) if numbers else sorted(found))
 
     def locate(self, config: DataConfig, domain: str) -> Path:
@@ -68,7 +70,10 @@ class FeatureFolder(Dataset):
         widths: dict[int, Path] = {}
         for domain in domains:
             path = self.locate(config, domain)
-            widths.setdefault(load_features(path).features.shape[1], path)
+            features, labels = load_features(path)
+            widths.setdefault(features.shape[1], path)
+            if labels is None and config.target not in ("", domain):
+                raise ValueError(f"{path}: a source, and no labels found under {', '.join(LABEL_KEYS)}")
         if len(widths) > 1:
             different = " and ".join(f"{width:,} in {path}" for width, path in widths.items())
             raise ValueError(f"all domains must have the same number of columns; found {different}")

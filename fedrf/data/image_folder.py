@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from fedrf.data.dataset import Dataset, entries, find_child, plain, some
 from fedrf.data.known_dataset import KnownDataset
 from fedrf.data.samples import ImageFiles, Samples
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif", ".avif")
 
 
 class Listing(NamedTuple):
@@ -60,6 +61,9 @@ def label_images(listing: Listing, labels: Mapping[str, int]) -> Samples:
 def _content(folder: Path) -> tuple[list[str], list[str]]:
     """Return the names of folders and of images in a folder."""
     found = entries(folder)
+    for one in found:
+        if one.is_symlink() and not os.path.exists(one.path):
+            raise ValueError(f"{one.path}: a link to nothing; copy what it should lead to, or remove it")
     folders = [one.name for one in found if one.is_dir()]
     return folders, [one.name for one in found if one.name.lower().endswith(SUFFIXES) and one.is_file()]
 
@@ -111,7 +115,7 @@ class ClassFolders(KnownDataset):
         for name in listing.classes:
             key = plain(re.sub(r"^\d+\.", "", name))  # Caltech-256 numbers its folders: 003.backpack
             if key not in known:
-                if key in foreign:
+                if key in foreign or (foreign and key != plain(name)):  # the other classes of Caltech-256 are numbered
                     continue
                 raise ValueError(f"{listing.folder / name}: not a class of {self.name}; move it elsewhere")
             if known[key] in labels.values():

@@ -47,8 +47,8 @@ class Content(ABC):
 class Arrays(Content):
     """Samples in memory: images (n, c, h, w), uint8 or float32 from 0 to 1, or rows of features (n, p), float32."""
 
-    def __init__(self, values: NDArray[Any]) -> None:
-        self.values = values
+    def __init__(self, values: NDArray[Any], names: Sequence[str] | None = None) -> None:
+        self.values, self.names = values, names
 
     def __len__(self) -> int:
         return len(self.values)
@@ -72,8 +72,8 @@ class Arrays(Content):
         return Image.fromarray(values[0] if len(values) == 1 else np.moveaxis(values, 0, -1))
 
     def name(self, row: int) -> str:
-        """Return the position in the file."""
-        return str(row)
+        """Return the name, or without any the position in the file."""
+        return str(row) if self.names is None else self.names[row]
 
 
 class ImageFiles(Content):
@@ -89,9 +89,10 @@ class ImageFiles(Content):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all paths, sizes and times of change: what can be told without reading the files."""
+        """Of folder, all paths, sizes and times of change: what can be told without reading the files."""
         stats = ((path, (self.folder / path).stat()) for path in self.paths)
-        return _digest(repr((path, stat.st_size, stat.st_mtime_ns)).encode() for path, stat in stats)
+        files = (repr((path, stat.st_size, stat.st_mtime_ns)).encode() for path, stat in stats)
+        return _digest((str(self.folder.resolve()).encode(errors="surrogateescape"), *files))
 
     def image(self, row: int) -> Image.Image:
         """Decode one file."""
@@ -100,7 +101,7 @@ class ImageFiles(Content):
             with Image.open(path) as image:
                 image.load()
                 return image
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except Exception as error:  # Pillow raises anything from OSError to TypeError on a damaged file
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CorruptImageError(
                 f"{path}: cannot be decoded ({reason}); repair or remove it, or set data.skip_corrupt=true"
@@ -117,12 +118,23 @@ class CorruptImageError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Some rows of a domain: `labels` belong to `rows`, and a target's client gets none; `skipped` were corrupt."""
+    """Some rows of a domain.
+
+    Attributes
+    ----------
+    labels
+        Of these rows; a target's client gets none.
+    skipped
+        Images of the domain that were left out, because they are corrupt.
+    notes
+        What people should know about the domain.
+    """
 
     content: Content
     rows: NDArray[np.int64]
     labels: Labels | None
     skipped: int = 0
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def all_of(cls, content: Content, labels: NDArray[Any] | None) -> Samples:
@@ -158,13 +170,13 @@ class Samples:
 
     def standardised(self) -> Samples:
         """Return features with mean 0 and deviation 1 in each column of these samples; constant columns become 0."""
-        values = self.array()
-        if values.ndim != 2:
-            raise ValueError(f"data.scale=standard is for rows of features; samples have the shape {values.shape[1:]}")
-        wide = values.astype(np.float64)
+        if len(self.content.shape or ()) != 1:
+            raise ValueError("data.scale=standard is for rows of features, and these samples are images: leave it out")
+        wide = self.array().astype(np.float64)
         deviation = wide.std(axis=0)
         scaled = (wide - wide.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-        return Samples.all_of(Arrays(scaled.astype(np.float32)), self.labels)
+        content = Arrays(scaled.astype(np.float32), self.names())
+        return replace(self, content=content, rows=np.arange(len(self)))
 
     def array(self) -> NDArray[Any]:
         """Return the samples themselves, where they are in memory."""

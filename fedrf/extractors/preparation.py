@@ -32,7 +32,7 @@ class Preparation:
 
     def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
         """Return the pixels, as stored (a note on orientation is ignored), of shape (3, crop, crop)."""
-        short = min(image.size)
+        image, short = _not_too_long(image), min(image.size)
         width, height = (int(self.resize * side / short) for side in image.size)
         image = _rgb(image).resize((width, height), Image.Resampling[self.resample.upper()])
         left, top = (round((side - self.crop) / 2) for side in image.size)
@@ -40,11 +40,22 @@ class Preparation:
         return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
+def _not_too_long(image: Image.Image) -> Image.Image:
+    """Cut the middle from a very long picture, of which no more is looked at: resized, it might not fit into memory."""
+    longest = 16 * min(image.size)
+    left, top = (max(0, (side - longest) // 2) for side in image.size)
+    return image.crop((left, top, image.width - left, image.height - top)) if left or top else image
+
+
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         # Greys of 16 bits, which Pillow would clip to 8.
         greys = np.asarray(image).clip(0, 65535) / 257
         image = Image.fromarray(greys.round().astype(np.uint8))
+    elif image.mode == "F":
+        # Either from 0 to 1 or as bytes.
+        greys = np.nan_to_num(np.asarray(image))
+        image = Image.fromarray((greys * (255 if greys.max() <= 1 else 1)).clip(0, 255).round().astype(np.uint8))
     elif image.mode == "P":
         # Straight to RGB, Pillow warns of transparent colours; they keep their red, green and blue on both ways.
         image = image.convert("RGBA")

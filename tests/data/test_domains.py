@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from fedrf.config import load_config
+from fedrf.config import DataConfig, load_config
 from fedrf.data.domains import clients_of, load_domain, load_samples, num_classes, settle, sources_and_target
+from tests.data.layouts import write_visda_c
 
 
 def data(*overrides):
@@ -68,3 +69,38 @@ def test_a_driver_settles_what_clients_must_agree_on(tmp_path, monkeypatch):
     assert settle(elsewhere) == elsewhere  # a driver need not see the data
     with pytest.raises(ValueError, match=r"needs a data root: set data\.root or \$FEDRF_DATA"):
         settle(data("data.name=folder", "data.target=home"))
+
+
+def test_what_a_driver_settled_stays_when_folders_change(tmp_path):
+    for domain in ("clinic", "ward", "home"):
+        for kind in "ab":
+            (tmp_path / domain / kind).mkdir(parents=True)
+    config = settle(data("data.name=folder", f"data.root={tmp_path}", "data.target=home"))
+    (tmp_path / "runs/first").mkdir(parents=True)
+    assert clients_of(config) == (("clinic", "ward"), "home")
+    assert clients_of(settle(config)) == (("clinic", "ward"), "home")
+
+
+def test_a_name_that_is_also_a_part_is_refused():
+    config = DataConfig(name="features", target="a:1", sources=("a",), classes=("0", "1"), partition="even", clients=2)
+    with pytest.raises(ValueError, match="'a:1' is called like a part of a source"):
+        clients_of(config)
+
+
+def test_rows_keep_their_names_when_they_are_scaled(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.random.RandomState(0).randn(20, 3), y=np.arange(20) % 2)
+    keys = ["data.name=features", f"data.root={tmp_path}", "data.sources=a", "data.target=a", "data.partition=even"]
+    plain, scaled = (load_samples(data(*keys, f"data.scale={scale}"), "a") for scale in ("none", "standard"))
+    assert scaled.names() == plain.names() == [str(row) for row in plain.rows]
+    assert np.array_equal(scaled.labels, plain.labels)
+    np.testing.assert_allclose(scaled.array().mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(scaled.array().std(axis=0), 1, atol=1e-5)
+
+
+def test_what_is_not_complete_is_noted(tmp_path):
+    write_visda_c(tmp_path)
+    samples = load_domain(
+        data("data.name=visda-c", "data.target=validation", f"data.root={tmp_path}", "data.allow_partial=true"), "train"
+    )
+    assert samples.notes == ("train: 24 of 152,397 samples are there",)
+    assert samples.take(np.arange(3)).notes == samples.notes

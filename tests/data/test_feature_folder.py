@@ -58,8 +58,11 @@ def test_a_target_may_come_without_labels_but_no_source(tmp_path):
     arrays(tmp_path / "clinic.npz", X=ROWS, y=np.array([1, 2, 1, 2]))
     arrays(tmp_path / "home.npz", X=ROWS)
     assert FEATURES.load(data("features", tmp_path, target="home"), "home").labels is None
-    with pytest.raises(ValueError, match=r"home\.npz: a source, and no labels found under labels, label, Y"):
+    with pytest.raises(ValueError, match=r"home\.npz: labels found: none; sources need at least two classes"):
         FEATURES.classes(data("features", tmp_path, target="clinic"))
+    arrays(tmp_path / "ward.npz", X=ROWS, y=np.array([1, 2, 1, 2]))
+    with pytest.raises(ValueError, match=r"home\.npz: a source, and no labels found under labels, label, Y"):
+        locate_all(data("features", tmp_path, target="clinic"))
 
 
 def test_one_class_is_not_enough(tmp_path):

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from fedrf.data.domains import DATASETS, settle
+from fedrf.data.image_folder import list_images
+from fedrf.data.samples import CorruptImageError, ImageFiles
 from tests.data.layouts import data, image, images, write_folder
 
 FOLDER = DATASETS["folder"]
@@ -87,3 +89,21 @@ def test_links_are_followed(tmp_path):
     (tmp_path / "linked").symlink_to(tmp_path / "original/clinic")
     samples = FOLDER.load(data("folder", tmp_path, classes=("cat", "dog")), "linked")
     assert np.bincount(samples.labels).tolist() == [2, 2]
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    image(tmp_path / "clinic/a/1.jpg")
+    (tmp_path / "clinic/a/2.jpg").symlink_to(tmp_path / "gone.jpg")
+    with pytest.raises(ValueError, match=r"clinic/a/2\.jpg: a link to nothing"):
+        list_images(tmp_path / "clinic")
+
+
+def test_whatever_pillow_raises_is_a_corrupt_image(tmp_path, monkeypatch):
+    image(tmp_path / "clinic/1.tif")
+
+    def broken(path):
+        raise TypeError("'float' object cannot be interpreted as an integer")
+
+    monkeypatch.setattr("fedrf.data.samples.Image.open", broken)
+    with pytest.raises(CorruptImageError, match=r"1\.tif: cannot be decoded \('float' object"):
+        ImageFiles(tmp_path / "clinic", ["1.tif"]).image(0)

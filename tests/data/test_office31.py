@@ -43,8 +43,12 @@ def test_a_whole_copy_is_accepted_and_a_half_one_names_what_is_short(tmp_path):
         OFFICE31.load(config, "dslr")
     assert str(caught.value) == (
         f"{folder}: 453 samples of office31, domain dslr; expected 498: bike 0 of 21, mug 7 of 8, pen 0 of 10 "
-        "and 1 more. Copy the rest, or set data.allow_partial=true if that is meant"
+        "and 1 more. Copy it again, or set data.allow_partial=true if that is meant"
     )
+    (tmp_path / "office31/webcam/images/mug/moved.jpg").write_bytes(b"")
+    (tmp_path / "office31/webcam/images/pen/frame_0001.jpg").unlink()
+    with pytest.raises(ValueError, match=r"795 samples .* expected 795: mug 28 of 27, pen 31 of 32"):
+        OFFICE31.load(config, "webcam")
     part = load("office31", tmp_path, "dslr")
     assert len(part) == 453
     assert office31.CLASSES.index("bike") not in part.labels

@@ -144,3 +144,10 @@ def test_the_real_decaf6(data_root, domain):
     samples = DATASETS["office-caltech10-decaf6"].load(data("office-caltech10-decaf6", data_root), domain)
     assert tuple(np.bincount(samples.labels)) == office_caltech10.COUNTS[domain]
     assert samples.content.shape == (4096,)
+
+
+def test_caltech_256_may_lie_there_as_a_whole(tmp_path):
+    for name in ("001.ak47", "003.backpack", "257.clutter", "224.touring-bike"):
+        image(tmp_path / "office_caltech10/caltech-256" / name / "1.jpg")
+    samples = load("office-caltech10", tmp_path, "caltech")
+    assert sorted(samples.names()) == ["003.backpack/1.jpg", "224.touring-bike/1.jpg"]

@@ -33,7 +33,7 @@ def test_without_a_list_class_folders_will_do(tmp_path):
     samples = load("visda-c", tmp_path, "train")
     assert sorted(samples.names()) == sorted(listed.names())
     assert sorted(samples.labels) == sorted(listed.labels)
-    with pytest.raises(ValueError, match=r"visda_c/train: 24 samples .* expected 152,397 or 152,396\. Copy the rest"):
+    with pytest.raises(ValueError, match=r"visda_c/train: 24 samples .* expected 152,397 or 152,396\. Copy it again"):
         VISDA.load(data("visda-c", tmp_path), "train")
 
 

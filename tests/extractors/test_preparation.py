@@ -97,3 +97,18 @@ def test_repr_has_all_settings():
 def test_a_square_larger_than_the_picture():
     with pytest.raises(ValueError, match=r"crop must be between 1 and resize; got .*crop=65"):
         Preparation(64, 65)
+
+
+def test_a_very_long_picture_takes_no_more_room_than_others():
+    middle = np.zeros((4, 12000, 3), dtype=np.uint8)
+    middle[:, 5990:6010] = 255
+    pixels = Preparation(64, 32)(Image.fromarray(middle))
+    assert pixels.shape == (3, 32, 32)
+    assert pixels.min() == 255
+
+
+def test_greys_as_real_numbers():
+    ramp = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+    expected = Preparation(8, 8)(Image.fromarray((255 * ramp).round().astype(np.uint8)))
+    assert np.array_equal(Preparation(8, 8)(Image.fromarray(ramp)), expected)
+    assert np.array_equal(Preparation(8, 8)(Image.fromarray(255 * ramp)), expected)
