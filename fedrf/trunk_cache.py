@@ -119,7 +119,7 @@ class Entry:
 
     @classmethod
     def reserve(cls, key: str, count: int, sample: NDArray[Any], rows: Rows) -> Entry | None:
-        """Open the file of a key, or make it for `count` rows like `sample`; None if `rows` do not fit into the cache."""
+        """Open the file of a key, or make it for `count` rows like `sample`; None if `rows` do not fit in."""
         with _complaining(), _lock():
             entry = cls.find(key) or cls._make(_path(key), count, sample)
             taken = 512 * os.fstat(entry._file.fileno()).st_blocks
