@@ -433,3 +433,37 @@ def test_figures_are_handed_out_once(tmp_path):
     first, second, kept = play(main())
     assert first == [{"client": A, "round": 1, "loss": 1.0}]
     assert second == kept == [{"client": A, "round": 2, "loss": 2.0}]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_nobody_begins_without_a_client_that_was_lost_while_it_prepared(tmp_path, mode):
+    async def main():
+        one = coordinator(tmp_path, federation__mode=mode)
+        waiting = [asyncio.ensure_future(one.greet(Greeting(name, 0, 1, 1.0, 5, 1))) for name in (A, B)]
+        assert await one.prepare(T, 0.5) is False
+        assert (await one.poll(0))["preparing"] == {T: 0.5}
+        await one.leave(T, "its process is gone")
+        await asyncio.sleep(0.05)
+        assert not any(future.done() for future in waiting)
+        await one.greet(Greeting(T, 0, 2, 4.0, 5, 1))
+        return await asyncio.gather(*waiting), await one.poll(0)
+
+    replies, progress = play(main())
+    assert [sigma for sigma, _ in replies] == [1.0, 1.0]
+    assert progress["preparing"] == {}
+    assert progress["failures"] == [f"{T} left before round 1: its process is gone"]
+
+
+def test_who_waits_to_begin_is_let_go_when_the_run_stops(tmp_path):
+    async def main():
+        one = coordinator(tmp_path)
+        waiting = asyncio.ensure_future(one.greet(Greeting(A, 0, 1, 1.0, 5, 1)))
+        await asyncio.sleep(0.05)
+        await one.stop()
+        late = await one.greet(Greeting(B, 0, 1, 1.0, 5, 1))
+        return await waiting, late, await one.prepare(T, 0.5)
+
+    waiting, late, asked = play(main())
+    assert waiting[1].stop
+    assert late[1].stop
+    assert asked

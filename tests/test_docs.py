@@ -42,7 +42,7 @@ def test_settings_that_the_documentation_names_are_allowed():
 
 
 def test_commands_that_the_documentation_shows_exist():
-    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/protocol.md"))
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/protocol.md", "docs/data.md"))
     options = set(re.findall(r"fedrf run [^\n`]*?(--[a-z]+)", text))
     known = subprocess.run([sys.executable, "-m", "fedrf", "run", "--help"], capture_output=True, text=True).stdout
     assert options >= {"--resume", "--address"}
