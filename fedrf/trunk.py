@@ -192,8 +192,9 @@ def _from_disk(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Pro
     entry = Entry.find(key)
     left = rows if entry is None else entry.missing(rows)
     if len(left):
-        # From anywhere on: processes that need the same rows share the work, because each looks what is still missing.
-        left = np.roll(left, -int(np.random.default_rng().integers(len(left))))
+        # In any order: processes that need the same rows then share the work, because each looks what is still missing.
+        pieces = np.split(left, range(PIECE, len(left), PIECE))
+        left = np.concatenate([pieces[one] for one in np.random.default_rng().permutation(len(pieces))])
         first = _rounded(trunk(left[:PIECE]), settings).numpy()
         entry = Entry.reserve(key, len(trunk.content), first[0], left)
         if entry is None:

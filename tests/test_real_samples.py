@@ -25,6 +25,8 @@ from fedrf.place import Place
 from fedrf.results import RunFolder
 from tests.conftest import TINY, final_weights
 
+pytestmark = pytest.mark.filterwarnings("ignore:model.weights=none")
+
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
 LIGHT = {"clinic": 0, "ward": 30, "home": -30}
 

@@ -148,12 +148,11 @@ def test_resume_after_the_driver_was_killed_ends_with_the_same_bits(ray_session,
     assert rounds == list(range(1, 13))  # every round once
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_saves_prints_the_summary_and_leaves_no_process(ray_session, tmp_path, undisturbed, how):
+def test_a_signal_saves_prints_the_summary_and_leaves_no_process(ray_session, tmp_path, undisturbed):
     process = start(tmp_path, SLOW, "--json")
     wait_for_generation(tmp_path / "run", 3, process)
     family = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(how)
+    process.send_signal(signal.SIGTERM)  # the harder one, for Ray has a handler of its own; SIGINT is tried without Ray
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     summary = json.loads(out)
