@@ -17,13 +17,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedrf.membership import WORDS, reaches_nobody
-from fedrf.presets import DATA_PRESETS, FEATURES, PRESETS
+from fedrf.presets import DATA_PRESETS, FEATURES, OWN, PRESETS
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 HIDDEN = 100  # neurons in each of the two hidden layers of the paper's classifier
 RECIPES = Path(__file__).parent / "recipes"
+WEIGHTS = ("pretrained", "none")  # words for weights that are no file
 PATHS = ("data.root", "model.weights")
 NAMES = ("data.target", "data.sources", "data.classes")
 
@@ -97,7 +98,7 @@ class DataConfig(Section):
         if self.clients > 1 and self.partition == "none":
             raise ValueError(f"clients={self.clients} needs a data.partition: even, dirichlet, shards or size")
         if self.classes is not None:
-            if self.name not in ("folder", "features"):
+            if self.name not in OWN:
                 raise ValueError(f"classes are for data.name=folder and features; {self.name} has its own")
             if len(set(self.classes)) < max(2, len(self.classes)):
                 raise ValueError("classes must be at least two, and none twice")
@@ -288,7 +289,7 @@ class Config(Section):
     def digest(self) -> str:
         """Twelve hex digits of everything that can change the result."""
         # Where a known data set lies does not matter; for others, that is what tells them apart.
-        place = set() if self.data.name in ("folder", "features") else {"root"}
+        place = set() if self.data.name in OWN else {"root"}
         elsewhere: Any = {"track": True, "resources": True, "data": place, "model": {"cache"}}
         kept = self.model_dump(mode="json", exclude=elsewhere)
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,9 +28,9 @@ from fedrf.data.domains import (
     share_out,
     sources_and_target,
 )
-from fedrf.data.samples import CorruptImageError, ImageFiles, Samples
+from fedrf.data.samples import Samples
+from fedrf.presets import OWN
 
-ANYTHING = ("folder", "features")  # read whatever folder they are given: there is nothing to look for
 FEW_CLASSES = 12  # more do not make columns
 MANY_FILES = 20  # corrupt ones that are listed
 MARKS = {"ok": "[green]ok[/]", "missing": "[yellow]missing[/]", "wrong": "[red]wrong[/]", "corrupt": "[red]corrupt[/]"}
@@ -107,7 +106,7 @@ def survey(root: str | Path | None = None) -> list[Holding]:
 def _holding(name: str, root: Path | None) -> Holding:
     dataset = DATASETS[name]
     config = DataConfig.model_validate({"name": name, "root": root and str(root), "target": ""})
-    domains = () if name in ANYTHING else dataset.domains(config)
+    domains = () if name in OWN else dataset.domains(config)
     found: dict[str, str | None] = {}
     missing: dict[str, str] = {}
     for domain in domains:
@@ -138,6 +137,9 @@ def check(name: str, overrides: Iterable[str] = (), root: str | None = None, dec
     """
     config, domains, note = _configured(name, list(overrides), root)
     data = config.data
+    if name in OWN:
+        with suppress(ValueError):  # every domain says so itself
+            data = data.model_copy(update={"classes": class_names(data)})  # once, and not for each domain anew
     split = data.partition != "none"
     checks: list[DomainCheck] = []
     clients: dict[str, ClientShare] = {}
@@ -189,7 +191,7 @@ def _configured(name: str, overrides: list[str], root: str | None) -> tuple[Conf
     if split:
         config = config.model_copy(update={"data": complete})
     if not (named or split or data.sources):
-        return config, known, "data.target is not given: all domains are taken for sources" if name in ANYTHING else ""
+        return config, known, "data.target is not given: all domains are taken for sources" if name in OWN else ""
     sources, target = sources_and_target(complete)
     domains = (*sources, target) if named or split else sources
     return config, tuple(dict.fromkeys(domains)), _in_words(config, named) if split else ""
@@ -234,23 +236,8 @@ def _counts(samples: Samples, classes: int) -> tuple[int, ...] | None:
 
 def _corrupt(samples: Samples, domain: str, progress: Progress) -> tuple[str, ...]:
     """Decode all images, and return what there is to say about those that cannot be."""
-    content = samples.content
-    if not isinstance(content, ImageFiles):
-        return ()
-
-    def complaint(row: int) -> str:
-        try:
-            content.image(row)
-        except CorruptImageError as error:
-            return str(error)
-        return ""
-
-    pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        said = progress.track(pool.map(complaint, samples.rows), len(samples), description=domain)
-        return tuple(text for text in said if text)
-    finally:
-        pool.shutdown(cancel_futures=True)  # so that Ctrl-C need not wait for all the others
+    said = progress.track(samples.complaints(), len(samples), description=domain)
+    return tuple(text for text in said if text)
 
 
 def print_survey(holdings: Sequence[Holding], root: Path | None, console: Console) -> None:
@@ -272,7 +259,7 @@ def print_survey(holdings: Sequence[Holding], root: Path | None, console: Consol
 
 def _domains_in_words(holding: Holding) -> tuple[str, str]:
     """Return the domains, and which of them are there."""
-    if holding.name in ANYTHING:
+    if holding.name in OWN:
         return "yours", "any folder: data.root=FOLDER"
     domains, found = ", ".join(holding.domains), ", ".join(holding.found)
     if holding.missing:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedrf.checkpoints import ClientFiles, CoordinatorFiles
-from fedrf.config import Config, ModelConfig, load_config
+from fedrf.config import WEIGHTS, Config, ModelConfig, load_config
 from fedrf.data.domains import clients_of, locate_all, settle
 from fedrf.display import Display
 from fedrf.failure import RunFailedError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fedrf.runtime import RaySession
 
 POLL_SECONDS = 0.25
-WORDS = ("pretrained", "none")  # for weights that are no file
 
 
 class Federation(Protocol):
@@ -91,8 +90,10 @@ def run(
         if local or not (address or os.environ.get("RAY_ADDRESS")):
             # Before anything is started; on a cluster only the clients can tell.
             locate_all(config.data)
-            if config.model.weights not in WORDS and not Path(config.model.weights).is_file():
-                raise ValueError(f"model.weights={config.model.weights}: no such file; allowed too: {', '.join(WORDS)}")
+            if config.model.weights not in WEIGHTS and not Path(config.model.weights).is_file():
+                raise ValueError(
+                    f"model.weights={config.model.weights}: no such file; allowed too: {', '.join(WEIGHTS)}"
+                )
         for caution in cautions(config):
             warnings.warn(caution, stacklevel=2)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
@@ -107,7 +108,7 @@ def run(
 
 def _absolute(model: ModelConfig) -> ModelConfig:
     """Name a file of weights so that processes with another working directory find it."""
-    is_file = model.weights not in WORDS
+    is_file = model.weights not in WEIGHTS
     return model.model_copy(update={"weights": str(Path(model.weights).expanduser().absolute())}) if is_file else model
 
 

@@ -31,7 +31,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Data sets that are rows of features, and those that are image files.
+# What people bring along themselves; data sets that are rows of features, and those that are image files.
+OWN = ("folder", "features")
 FEATURES = (
     "features",
     "office31-decaf6",

@@ -23,6 +23,7 @@ from fedrf.data.office_home import OfficeHome
 from fedrf.data.partition import partition
 from fedrf.data.samples import Samples
 from fedrf.data.visda_c import VisdaC
+from fedrf.presets import OWN
 
 DATASETS: dict[str, Dataset] = {
     one.name: one
@@ -50,7 +51,7 @@ def settle(config: DataConfig) -> DataConfig:
     given = {"root": str(root.resolve())} if root else {}
     settled = config.model_copy(update=given)
     settled = settled.model_copy(update={"sources": sources_and_target(settled)[0]})
-    if settled.name in ("folder", "features") and settled.classes is None:
+    if settled.name in OWN and settled.classes is None:
         settled = settled.model_copy(update={"classes": DATASETS[settled.name].classes(settled)})
     return settled
 
@@ -86,10 +87,14 @@ def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
     sources, target = sources_and_target(config)
     if config.partition == "none":
         return sources, target
-    clients = tuple(f"{domain}:{part + 1}" for domain in sources for part in range(config.clients))
+    clients = tuple(client for domain in sources for client in _parts(config, domain))
     if target in clients:
         raise ValueError(f"data.target={target!r} is called like a part of a source: rename one of them")
     return clients, target
+
+
+def _parts(config: DataConfig, domain: str) -> list[str]:
+    return [f"{domain}:{part + 1}" for part in range(config.clients)]
 
 
 def num_classes(config: DataConfig) -> int:
@@ -119,7 +124,7 @@ def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> d
         return {domain: samples}
     if samples.labels is None:
         raise ValueError(f"data.partition={config.partition} needs labels, and {domain} has none")
-    clients = [f"{domain}:{part + 1}" for part in range(config.clients)] + [target] * (domain == target)
+    clients = _parts(config, domain) + [target] * (domain == target)
     random = np.random.RandomState([seed, crc32(domain.encode())])
     parts = partition(config.partition, samples.labels, len(clients), random, config.concentration, config.shards)
     return {client: samples.take(part) for client, part in zip(clients, parts, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from fedrf.failure import reason
 
 Labels = NDArray[np.int64]
 
@@ -102,9 +104,8 @@ class ImageFiles(Content):
                 image.load()
                 return image
         except Exception as error:  # Pillow raises anything from OSError to TypeError on a damaged file
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CorruptImageError(
-                f"{path}: cannot be decoded ({reason}); repair or remove it, or set data.skip_corrupt=true"
+                f"{path}: cannot be decoded ({reason(error)}); repair or remove it, or set data.skip_corrupt=true"
             ) from error
 
     def name(self, row: int) -> str:
@@ -157,16 +158,25 @@ class Samples:
         """Decode all images to find those that cannot be, and leave them out."""
         if not isinstance(self.content, ImageFiles):
             return self
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            sound = np.array(list(pool.map(self._is_sound, self.rows)), dtype=bool)
+        sound = np.array([not complaint for complaint in self.complaints()], dtype=bool)
         return replace(self.take(np.flatnonzero(sound)), skipped=int((~sound).sum()))
 
-    def _is_sound(self, row: int) -> bool:
+    def complaints(self) -> Iterator[str]:
+        """Decode all image files; yield for each what is wrong with it, nothing for a sound one."""
+        if not isinstance(self.content, ImageFiles):
+            return
+        pool = ThreadPoolExecutor(os.cpu_count())
+        try:
+            yield from pool.map(self._complaint, self.rows)
+        finally:
+            pool.shutdown(cancel_futures=True)  # so that Ctrl-C need not wait for all the others
+
+    def _complaint(self, row: int) -> str:
         try:
             self.content.image(row)
-        except CorruptImageError:
-            return False
-        return True
+        except CorruptImageError as error:
+            return str(error)
+        return ""
 
     def standardised(self) -> Samples:
         """Return features with mean 0 and deviation 1 in each column of these samples; constant columns become 0."""

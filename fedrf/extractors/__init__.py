@@ -7,6 +7,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from fedrf.config import WEIGHTS
 from fedrf.extractors.cnn import small_cnn
 from fedrf.extractors.efficientnet import efficientnet_lite0
 from fedrf.extractors.gradients import OrientedGradients
@@ -136,6 +137,6 @@ def make_extractor(name: str, shape: Shape | None, weights: str = "pretrained") 
     """
     if name not in EXTRACTORS:
         raise ValueError(f"extractor must be one of {', '.join(EXTRACTORS)}; got {name!r}")
-    if name not in BACKBONES and weights not in ("pretrained", "none"):
+    if name not in BACKBONES and weights not in WEIGHTS:
         raise ValueError(f"model.weights={weights}: extractor {name!r} has no weights to load; leave it at pretrained")
     return EXTRACTORS[name](None if shape is None else tuple(shape), weights)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedrf.extractors.layers import FrozenTrunk, Standardise
 from fedrf.extractors.preparation import Preparation
 from fedrf.extractors.weights import load_weights, read_weights
+from fedrf.failure import reason
 
 if TYPE_CHECKING:
     from torchvision.models import ResNet
@@ -69,9 +70,8 @@ def _download(name: str, published: Any) -> dict[str, Tensor]:
             progress=False, check_hash=True, map_location="cpu", weights_only=True
         )
     except Exception as error:  # of the network, the disk or the file
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
-            f"extractor {name!r}: torchvision has no weights here and could not download them ({reason}): "
+            f"extractor {name!r}: torchvision has no weights here and could not download them ({reason(error)}): "
             "give a file as model.weights=PATH, or model.weights=none"
         ) from error
     return state
