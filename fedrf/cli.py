@@ -300,7 +300,12 @@ def _number(name: str, text: str, word: str) -> float | str:
 
 
 def main() -> None:
-    """Run the command line; a user's slip gives one line and exit code 2, never a traceback."""
+    """Run the command line."""
+    run_command(app)
+
+
+def run_command(app: typer.Typer) -> None:
+    """Run a command line; a user's slip gives one line and exit code 2, never a traceback."""
     warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
     command = typer.main.get_command(app)
     try:

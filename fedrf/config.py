@@ -214,6 +214,19 @@ class ResourcesConfig(Section):
     cpus_per_client: Positive | Literal["auto"] = Field("auto", description="auto: an equal share, at most 1")
     clients_per_actor: Count = Field(1, description="more: start faster, in threads of one process, and fall together")
     max_restarts: Annotated[int, Field(ge=0)] = Field(3, description="how often a client or a run is started again")
+    placement: Literal["pack", "spread", "apart"] = Field(
+        "pack", description="of clients on nodes: few nodes, evenly where possible, or every process on its own node"
+    )
+    nodes: dict[str, str] = Field(
+        {}, description="client to node, by a resource that the node offers: ray start --resources='{\"north\": 1}'"
+    )
+    wait_seconds: NotNegative = Field(0.0, description="for room on a cluster that grows, or that others use")
+
+    @model_validator(mode="after")
+    def _one_process_a_node(self) -> ResourcesConfig:
+        if self.nodes and self.clients_per_actor > 1:
+            raise ValueError(f"nodes needs clients_per_actor=1; got {self.clients_per_actor}")
+        return self
 
 
 class TrackConfig(Section):
@@ -314,9 +327,7 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
     overrides
         ``{"train.rounds": 20}``, or texts such as ``train.rounds=20`` whose values are YAML.
     """
-    given = _read(recipe)
-    for key, value in _pairs(overrides):
-        _set(given, key, value)
+    given = read_given(recipe, overrides)
     method = given.get("method", Config.model_fields["method"].default)
     data = given.get("data")
     settled: dict[str, Any] = {}
@@ -328,6 +339,14 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
         return Config.model_validate(settled)
     except ValidationError as error:
         raise ValueError(_one_line(error)) from None
+
+
+def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
+    """Return what a recipe or file and overrides say, by sections, without any default."""
+    given = _read(recipe)
+    for key, value in _pairs(overrides):
+        _set(given, key, deepcopy(value))
+    return given
 
 
 def _read(recipe: str | Path | None) -> dict[str, Any]:

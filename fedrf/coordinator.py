@@ -53,6 +53,7 @@ class State:
 
     model: SharedModel
     sigma: float | None = None
+    informative_gamma: tuple[float, float] | None = None
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     ballots: dict[str, dict[str, Array]] = field(default_factory=dict)
@@ -211,6 +212,7 @@ class Coordinator:
             "failures": list(ledger.failures),
             "notes": list(self.notes),
             "preparing": dict(self.preparing),
+            "measured": {"sigma": state.sigma, "informative_gamma": state.informative_gamma},
         }
 
     # Before the rounds
@@ -240,6 +242,7 @@ class Coordinator:
         self.basis_shape = warmth.values.shape
         if warmth.done:
             self.state.model.begin_with(warmth.values)
+            self.state.informative_gamma = self.warming.informative_gamma
         return warmth
 
     def _catch_up(self, phase: str = "greet") -> Reply:

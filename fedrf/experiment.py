@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedrf.runtime import RaySession
 
 POLL_SECONDS = 0.25
+Observer = Callable[[list[dict[str, Any]]], bool]
 
 
 class Federation(Protocol):
@@ -56,6 +57,7 @@ def run(
     address: str | None = None,
     resume: str | Path | None = None,
     session: RaySession | None = None,
+    observe: Observer | None = None,
 ) -> RunResult:
     """Train a federation and return what came of it; the same as `fedrf run`.
 
@@ -75,6 +77,8 @@ def run(
         A run directory to continue from its last checkpoint, with the configuration that it holds.
     session
         A `fedrf.runtime.RaySession` whose actors are used, and kept for the next run.
+    observe
+        Is given new figures, several times a second; a true answer stops the run as Ctrl-C does.
     """
     if resume is not None:
         folder, config = RunFolder.open(Path(resume))
@@ -82,28 +86,38 @@ def run(
         if done is not None and done["status"] == "finished":
             return RunResult(folder.path, config, done)
     else:
-        config = load_config(recipe, overrides)
-        config = config if seed is None else load_config(None, config.model_dump(mode="json") | {"seed": seed})
-        config = config.model_copy(update={"data": settle(config.data), "model": _absolute(config.model)})
-        _check_names(config)
-        check_tracking(config)
+        config = settled_config(recipe, overrides, seed=seed)
         if local or not (address or os.environ.get("RAY_ADDRESS")):
-            # Before anything is started; on a cluster only the clients can tell.
-            locate_all(config.data)
-            if config.model.weights not in WEIGHTS and not Path(config.model.weights).is_file():
-                raise ValueError(
-                    f"model.weights={config.model.weights}: no such file; allowed too: {', '.join(WEIGHTS)}"
-                )
+            check_files(config)
         for caution in cautions(config):
             warnings.warn(caution, stacklevel=2)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
-    experiment = Experiment(config, folder, resume is not None)
+    experiment = Experiment(config, folder, resume is not None, observe)
     if local:
         return experiment.run(lambda *arguments: LocalFederation(*arguments))
     from fedrf.runtime import RayFederation, RaySession
 
     with RaySession(address) if session is None else nullcontext(session) as used:
         return experiment.run(lambda *arguments: RayFederation(used, *arguments))
+
+
+def settled_config(
+    recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = (), *, seed: int | None = None
+) -> Config:
+    """Return a configuration that means the same in every process, checked as far as no file is needed."""
+    config = load_config(recipe, overrides)
+    config = config if seed is None else load_config(None, config.model_dump(mode="json") | {"seed": seed})
+    config = config.model_copy(update={"data": settle(config.data), "model": _absolute(config.model)})
+    _check_names(config)
+    check_tracking(config)
+    return config
+
+
+def check_files(config: Config) -> None:
+    """Look for the files of a run on this machine, before anything is started; on a cluster only clients can tell."""
+    locate_all(config.data)
+    if config.model.weights not in WEIGHTS and not Path(config.model.weights).is_file():
+        raise ValueError(f"model.weights={config.model.weights}: no such file; allowed too: {', '.join(WEIGHTS)}")
 
 
 def _absolute(model: ModelConfig) -> ModelConfig:
@@ -114,17 +128,19 @@ def _absolute(model: ModelConfig) -> ModelConfig:
 
 def _check_names(config: Config) -> None:
     sources, target = clients_of(config.data)
-    strangers = set(config.federation.delays) - {*sources, target}
-    if strangers:
-        known = ", ".join((*sources, target))
-        raise ValueError(f"federation.delays names {', '.join(sorted(strangers))}; the clients are {known}")
+    for key, named in (("federation.delays", config.federation.delays), ("resources.nodes", config.resources.nodes)):
+        strangers = set(named) - {*sources, target}
+        if strangers:
+            known = ", ".join((*sources, target))
+            raise ValueError(f"{key} names {', '.join(sorted(strangers))}; the clients are {known}")
 
 
 class Experiment:
     """One run: its federation, begun again from the last checkpoint where that is needed."""
 
-    def __init__(self, config: Config, folder: RunFolder, resume: bool) -> None:
+    def __init__(self, config: Config, folder: RunFolder, resume: bool, observe: Observer | None = None) -> None:
         self.config, self.folder, self.resume = config, folder, resume
+        self.observe = observe or (lambda rows: False)
         self.sources, self.target = clients_of(config.data)
         self.clients = (*self.sources, self.target)
         self.files = CoordinatorFiles(folder.path)
@@ -186,8 +202,8 @@ class Experiment:
                     left.discard(ended.client)
                     if ended.error is not None and self._again(federation, ended):
                         left.add(ended.client)
-                self._poll(federation, tracker, display)
-                if interrupts.wanted and not self.stopping:
+                enough = self._poll(federation, tracker, display)
+                if (enough or interrupts.wanted) and not self.stopping:
                     self.stopping = True
                     federation.call("stop")
         self._poll(federation, tracker, display)
@@ -212,10 +228,12 @@ class Experiment:
         federation.start(name, self.attempts[name], ClientFiles(self.folder.path, name).newest())
         return True
 
-    def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> None:
+    def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> bool:
+        """Take in what is new; tell whether the observer has seen enough."""
         self.progress = federation.call("poll", self.cursor)
         rows = self.progress["rows"]
         self.folder.append_rows(rows)
         self.cursor += len(rows)
         tracker.log(rows)
         display.update(self.progress)
+        return self.observe(rows)

@@ -16,13 +16,15 @@ from fedrf.results import RunFolder
 
 CURVES = {"accuracy": "accuracy on the target", "loss": "loss", "mmd": "MMD"}
 
-TEMPLATE = Environment(autoescape=True).from_string("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>fedrf</title><style>
+STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: 1em 0 } th, td { text-align: left; padding: .25em .9em .25em 0 }
 th { border-bottom: 1px solid #888 } td.n { text-align: right } svg { max-width: 100%; height: auto }
 pre { background: #f4f4f4; padding: .8em; overflow-x: auto }
-</style></head><body>
+"""
+
+TEMPLATE = Environment(autoescape=True).from_string("""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>fedrf</title><style>{{ style }}</style></head><body>
 <h1>{{ runs|length }} run{{ "s" if runs|length > 1 }}</h1>
 <p>"Final" is after the last round and step. "Selected" is the evaluation whose predictions told most, chosen
 without labels. "Oracle" is the best evaluation, chosen with target labels: no method could have.</p>
@@ -50,7 +52,9 @@ without labels. "Oracle" is the best evaluation, chosen with target labels: no m
 def write_report(folders: Sequence[Path], out: Path) -> None:
     """Write one page about the runs in these directories."""
     runs = [_describe(path) for path in folders]
-    page = TEMPLATE.render(runs=runs, size=size, percent=lambda value: "–" if value is None else f"{value:.1%}")
+    page = TEMPLATE.render(
+        runs=runs, style=STYLE, size=size, percent=lambda value: "–" if value is None else f"{value:.1%}"
+    )
     write_atomically(out, lambda path: path.write_text(page))
 
 

@@ -123,7 +123,7 @@ def summarise(
     target = config.data.target
     scored = [row for row in rows if "accuracy" in row]
     mine = [row for row in scored if row["client"] == target]
-    final = [row["accuracy"] for row in mine if row.get("final")]
+    last: dict[str, Any] = next((row for row in reversed(rows) if row["client"] == target and row.get("final")), {})
     traffic: dict[tuple[str, str], int] = progress.get("traffic", {})
     by_kind = dict.fromkeys(SHOWN_KINDS, 0)
     for (_, kind), number in traffic.items():
@@ -139,10 +139,11 @@ def summarise(
         "status": status,
         "rounds": rounds,
         "target_accuracy": {
-            "final": final[-1] if final else None,
+            "final": last.get("accuracy"),
             "selected": max(mine, key=lambda row: row["information"])["accuracy"] if mine else None,
             "oracle": max((row["accuracy"] for row in mine), default=None),
         },
+        "target_information": last.get("information"),
         "source_accuracy": {row["client"]: row["accuracy"] for row in scored if row["client"] != target},
         "communication": {
             "bytes_total": total,
@@ -156,6 +157,7 @@ def summarise(
             "staleness": {str(age): number for age, number in sorted(progress.get("staleness", {}).items())},
         },
         "seconds": {"total": seconds, "per_round": progress.get("round_seconds", 0.0) / rounds if rounds else 0.0},
+        "measured": progress.get("measured", {}),
         "config_hash": config.digest,
         "failures": [*failures, *progress.get("failures", [])],
         "notes": [*cautions(config), *progress.get("notes", [])],

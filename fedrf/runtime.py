@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from math import ceil, floor
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from fedrf.coordinator import Coordinator
 from fedrf.local import Ended
 from fedrf.messages import Envelope, Reply
 from fedrf.place import Place
+from fedrf.placement import Needs, needs, too_busy, too_little
 
 SHARED_BYTES = 100_000  # larger arrays go through shared memory, once for all who read them
 CLOSE_SECONDS = ROOM_SECONDS = 10.0
@@ -48,15 +47,6 @@ def cluster_resources(address: str) -> ClusterResources:
         return ClusterResources(len(alive), total.get("CPU", 0), total.get("GPU", 0), total.get("memory", 0))
     finally:
         ray.shutdown()
-
-
-class Shares(NamedTuple):
-    """What Ray reserves for each client, how many share a process, and how often that is started again."""
-
-    cpus: float
-    gpus: float
-    clients: int
-    max_restarts: int
 
 
 class CoordinatorActor(Coordinator):
@@ -96,7 +86,7 @@ class ClientActor:
         """Tell process, node and devices."""
         return _where()
 
-    def run(self, config: Mapping[str, Any], place: Any, coordinator: Any, shares: Shares, _after: object) -> None:
+    def run(self, config: Mapping[str, Any], place: Any, coordinator: Any, wanted: Needs, _after: object) -> None:
         """Run one client from beginning to end."""
         import ray
 
@@ -110,8 +100,8 @@ class ClientActor:
             return answer
 
         # A client that was given no GPU must not take one that it happens to see.
-        accelerator = "auto" if shares.gpus else "cpu"
-        run_client(Config.model_validate(config), place, link, max(1, int(shares.cpus)), accelerator)
+        accelerator = "auto" if wanted.gpus else "cpu"
+        run_client(Config.model_validate(config), place, link, max(1, int(wanted.cpus)), accelerator)
 
 
 def _where() -> dict[str, Any]:
@@ -121,12 +111,35 @@ def _where() -> dict[str, Any]:
     return {"pid": os.getpid(), "node": context.get_node_id(), "gpus": context.get_accelerator_ids()["GPU"]}
 
 
+@dataclass
+class Crew:
+    """Client actors by the number of their bundle in a placement group, and what they were made for."""
+
+    wanted: Needs
+    group: Any
+    actors: dict[int, Any]
+
+    def actor(self, position: int) -> Any:
+        """Return the actor of a client."""
+        return self.actors[position // self.wanted.clients]
+
+
 class RaySession:
-    """A connection to Ray, or a Ray of our own on this machine, with client actors to use again."""
+    """A connection to Ray, or a Ray of our own on this machine, with client actors to use again.
+
+    Parameters
+    ----------
+    address
+        A Ray cluster; default $RAY_ADDRESS, else a Ray of our own.
+    group
+        A placement group with a bundle for every client process, where somebody else has reserved the room.
+    """
 
     actor = ClientActor
 
-    def __init__(self, address: str | None = None) -> None:
+    _idle: Crew | None
+
+    def __init__(self, address: str | None = None, group: Any = None) -> None:
         import ray
 
         self._mine = not ray.is_initialized()
@@ -138,7 +151,7 @@ class RaySession:
             except Exception as error:
                 reason = str(error).splitlines()[0]
                 raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason}") from error
-        self._idle: dict[Shares, list[Any]] = {}
+        self._group, self._idle = group, None
 
     def __enter__(self) -> RaySession:
         return self
@@ -146,97 +159,75 @@ class RaySession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, count: int, shares: Shares) -> list[Any]:
-        """Return an actor for each of `count` clients, new ones only where idle ones do not suffice."""
+    def take(self, names: Sequence[str], resources: ResourcesConfig) -> Crew:
+        """Return an actor for each client: those that are idle if they fit, else new ones."""
         import ray
 
-        processes = ceil(count / shares.clients)
-        idle = self._idle.setdefault(shares, [])
-        taken = [idle.pop() for _ in range(min(processes, len(idle)))]
-        missing = processes - len(taken)
-        for others in self._idle.values():
-            while missing and others:
-                ray.kill(others.pop())  # of another size, and in the way
-        if missing:
-            self._check_room(count, shares)
-            self._wait_for_room(missing, shares)
-            actor = ray.remote(self.actor).options(
-                num_cpus=round(shares.cpus * shares.clients, 4),
-                num_gpus=round(shares.gpus * shares.clients, 4),
-                max_concurrency=shares.clients,
-                max_restarts=shares.max_restarts,
-            )
-            taken += [actor.remote() for _ in range(missing)]
-        return [taken[position // shares.clients] for position in range(count)]
+        wanted = needs(names, resources, ray.cluster_resources())
+        crew, self._idle = self._idle, None
+        if crew is None or crew.wanted != wanted:
+            if crew is not None:
+                self._dismiss(crew)
+            crew = Crew(wanted, self._group or self._reserve(wanted, resources.wait_seconds), {})
+        for number in set(range(len(wanted.nodes))) - set(crew.actors):
+            crew.actors[number] = self._hire(crew, number)
+        return crew
 
-    def give_back(self, actors: Iterable[Any], shares: Shares) -> None:
+    def give_back(self, crew: Crew) -> None:
         """Keep idle actors for the next run."""
-        self._idle.setdefault(shares, []).extend({actor._actor_id: actor for actor in actors}.values())
+        self._idle = crew
+
+    def _hire(self, crew: Crew, number: int) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundle = crew.wanted.bundles[number]
+        actor = ray.remote(self.actor).options(
+            num_cpus=bundle.pop("CPU", 0),
+            num_gpus=bundle.pop("GPU", 0),
+            resources=bundle,
+            max_concurrency=crew.wanted.clients,
+            max_restarts=crew.wanted.max_restarts,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(crew.group, number),
+        )
+        return actor.remote()
 
     @staticmethod
-    def shares(count: int, resources: ResourcesConfig) -> Shares:
-        """Return what each of `count` clients gets."""
+    def _reserve(wanted: Needs, seconds: float) -> Any:
+        """Reserve all that the clients need, or say why that cannot be; what just ended needs a moment to be free."""
         import ray
+        from ray.util import placement_group, remove_placement_group
 
-        total, together = ray.cluster_resources(), min(count, resources.clients_per_actor)
+        complaint = too_little(wanted, ray.cluster_resources())
+        if complaint and not seconds:
+            raise ValueError(complaint)
+        group = placement_group(wanted.bundles, wanted.strategy)
+        if group.wait(max(seconds, ROOM_SECONDS)):
+            return group
+        total, free = ray.cluster_resources(), ray.available_resources()
+        remove_placement_group(group)
+        raise ValueError(too_little(wanted, total) or too_busy(wanted, total, free))
 
-        def share(wanted: float | str, kind: str) -> float:
-            """Return what is wanted, or an equal part of an equal share for each process, at most 1."""
-            if wanted != "auto":
-                return float(wanted)
-            whole: float = min(1.0, floor(100 * total.get(kind, 0.0) / ceil(count / together)) / 100)
-            return whole / together
-
-        cpus, gpus = share(resources.cpus_per_client, "CPU"), share(resources.gpus_per_client, "GPU")
-        if gpus * together > 1 and gpus * together != int(gpus * together):
-            raise ValueError(
-                f"resources.gpus_per_client={gpus:g} for {together} clients in an actor is {gpus * together:g} GPUs; "
-                "Ray takes whole numbers, or less than 1"
-            )
-        return Shares(cpus, gpus, together, resources.max_restarts)
-
-    @staticmethod
-    def _check_room(count: int, shares: Shares) -> None:
+    def _dismiss(self, crew: Crew) -> None:
         import ray
+        from ray.util import remove_placement_group
 
-        total, count = ray.cluster_resources(), shares.clients * ceil(count / shares.clients)
-        for kind, each in (("CPU", shares.cpus), ("GPU", shares.gpus)):
-            has = total.get(kind, 0.0)
-            if each * count > has + 1e-6:
-                raise ValueError(
-                    f"resources.{kind.lower()}s_per_client={each:g}: {count} clients need {each * count:g} {kind}s and "
-                    f"Ray has {has:g}; at most {floor(1000 * has / count) / 1000:g} each, or fewer data.sources"
-                )
+        for actor in crew.actors.values():
+            ray.kill(actor)
+        if crew.group is not self._group:
+            remove_placement_group(crew.group)
 
-    @staticmethod
-    def _wait_for_room(processes: int, shares: Shares) -> None:
-        """Fail where others keep what the clients need, instead of waiting for ever; what just ended needs a moment."""
-        import ray
-
-        needed = {"CPU": processes * shares.clients * shares.cpus, "GPU": processes * shares.clients * shares.gpus}
-        deadline = time.monotonic() + ROOM_SECONDS
-        while True:
-            free = ray.available_resources()
-            short = [kind for kind, number in needed.items() if number > free.get(kind, 0.0) + 1e-6]
-            if not short:
-                return
-            if time.monotonic() > deadline:
-                kind = short[0]
-                raise ValueError(
-                    f"resources.{kind.lower()}s_per_client={getattr(shares, kind.lower() + 's'):g}: the clients need "
-                    f"{needed[kind]:g} {kind}s, and of Ray's {ray.cluster_resources().get(kind, 0):g} only "
-                    f"{free.get(kind, 0):g} are free; take less, or wait for the others"
-                )
-            time.sleep(0.2)
+    def release(self) -> None:
+        """End idle actors, for others need the room."""
+        if self._idle is not None:
+            self._dismiss(self._idle)
+            self._idle = None
 
     def close(self) -> None:
         """End what this session started."""
         import ray
 
-        for actors in self._idle.values():
-            for actor in actors:
-                ray.kill(actor)
-        self._idle = {}
+        self.release()
         if self._mine:
             ray.shutdown()
 
@@ -248,15 +239,18 @@ class RayFederation:
         self, session: RaySession, config: Config, sources: tuple[str, ...], target: str, run: Path, resume: bool
     ) -> None:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.session, self.config, self.sources, self.target, self.run = session, config, sources, target, run
         names = (*sources, target)
-        self._shares = session.shares(len(names), config.resources)
-        self._actors = dict(zip(names, session.take(len(names), self._shares), strict=True))
+        self._crew = session.take(names, config.resources)
+        self._actors = {name: self._crew.actor(position) for position, name in enumerate(names)}
         self._running: dict[Any, str] = {}
         self._lost: set[str] = set()
         # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.
-        coordinator = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0)
+        # Beside the driver: both work on the run directory.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        coordinator = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0, scheduling_strategy=here)
         self._coordinator = coordinator.remote(config, sources, target, CoordinatorFiles.claim(run), resume)
         # Asked now: later they are busy.
         everybody: dict[str, Any] = {**self._actors, "coordinator": self._coordinator}
@@ -277,7 +271,7 @@ class RayFederation:
         # A call to an actor that restarts fails, unless it may be repeated. This one may, and the run waits for it.
         back = actor.where.options(max_task_retries=-1).remote()
         plain = self.config.model_dump(mode="json")
-        reference = actor.run.remote(plain, place, self._coordinator, self._shares, back)
+        reference = actor.run.remote(plain, place, self._coordinator, self._crew.wanted, back)
         self._running[reference] = name
 
     def where(self) -> dict[str, dict[str, Any]]:
@@ -313,8 +307,8 @@ class RayFederation:
         ray.kill(self._coordinator)  # type: ignore[arg-type]
         _, busy = ray.wait(list(self._running), num_returns=len(self._running), timeout=CLOSE_SECONDS)
         gone = {self._actors[name]._actor_id for name in self._lost.union(self._running[one] for one in busy)}
-        for name, actor in list(self._actors.items()):
+        for number, actor in list(self._crew.actors.items()):
             if actor._actor_id in gone:
-                ray.kill(self._actors.pop(name))
-        self.session.give_back(self._actors.values(), self._shares)
+                ray.kill(self._crew.actors.pop(number))
+        self.session.give_back(self._crew)
         self._actors, self._running = {}, {}

@@ -56,9 +56,16 @@ def from_statistics(
     dtype
         Precision of the clients' features; what lies below its rounding error is taken for nothing.
     """
+    return _solve(pooled_problem(sources, target, dtype), gamma, check_count("dim", dim)).aligner
+
+
+def pooled_problem(
+    sources: Sequence[DomainStatistics], target: DomainStatistics, dtype: torch.dtype = torch.float64
+) -> ScatterProblem:
+    """Return the problem of the pooled samples, from the statistics that each client sends once."""
     source = sum(sources, DomainStatistics.empty(len(target.total)))
     _check_counts(source.count, target.count)
-    return _solve(ScatterProblem(source, target, dtype), gamma, check_count("dim", dim)).aligner
+    return ScatterProblem(source, target, dtype)
 
 
 @torch.no_grad()
@@ -135,6 +142,10 @@ class SubspaceIteration:
         """Return the best components so far for one γ, scaled like those of `ScatterProblem`."""
         coordinates, eigenvalues = _solve(self._problem, gamma, self.dim)
         return Solution(canonical_signs(self._known @ coordinates), eigenvalues)
+
+    def informative_gamma_range(self) -> tuple[float, float]:
+        """Return the interval outside which γ hardly changes the solution, as far as S is known."""
+        return self._problem.informative_gamma_range(self.dim)
 
     def residual(self, gamma: float | str) -> float:
         """Return |PSPU − UΛ| over the smallest eigenvalue in Λ; infinite before the first step.

@@ -13,7 +13,7 @@ from fedrf.config import Config
 from fedrf.messages import Product, Statistics
 from fedrf.place import Place
 from fedrf.tca import DomainStatistics
-from fedrf.warm_start import SubspaceIteration, from_statistics, scatter_product
+from fedrf.warm_start import SubspaceIteration, pooled_problem, scatter_product
 
 TOLERANCE, MAX_STEPS = 3e-4, 50
 
@@ -48,13 +48,15 @@ class WarmStart:
     def __init__(self, config: Config, target: str) -> None:
         self.gamma, self.dim, self.seed, self.target = config.align.gamma, config.model.dim, config.seed, target
         self.iteration: SubspaceIteration | None = None
+        self.informative_gamma: tuple[float, float] | None = None
 
     def solve(self, messages: Mapping[str, Statistics]) -> Warmth:
         """Return W from the statistics of all clients."""
         statistics = {name: self._statistics(message) for name, message in messages.items()}
         target = statistics.pop(self.target)
-        aligner = from_statistics(list(statistics.values()), target, self.gamma, self.dim, torch.float32)
-        return Warmth(aligner.float().numpy(), True)
+        problem = pooled_problem(list(statistics.values()), target, torch.float32)
+        self.informative_gamma = problem.informative_gamma_range(self.dim)
+        return Warmth(problem.solve(self.gamma, self.dim).aligner.float().numpy(), True)
 
     def begin(self, sums: Mapping[str, Product]) -> Warmth:
         """Return the first basis, from sizes and sums."""
@@ -70,6 +72,7 @@ class WarmStart:
         iteration.update(torch.stack([torch.tensor(one.values) for one in products.values()]).sum(0))
         if iteration.residual(self.gamma) > TOLERANCE and step < MAX_STEPS and iteration.basis.shape[1]:
             return Warmth(iteration.basis.numpy(), False)
+        self.informative_gamma = iteration.informative_gamma_range()
         return Warmth(iteration.solution(self.gamma).aligner.float().numpy(), True)
 
     @staticmethod
