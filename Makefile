@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+JOBS ?= 2
 
 # Real data sets, where there are any: benchmarks, the demo and the realdata tests use them in place.
 FEDRF_DATA ?= $(wildcard ../shared/data)
@@ -14,15 +15,17 @@ export WANDB_MODE ?= offline
 demo: $(READY)
 	$(BIN)/python -m fedrf.demo
 
+# Two processes: what starts a Ray in one of them, everything else in the other (tests/conftest.py).
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck .ci/run
+	$(BIN)/shellcheck .ci/run cluster/slurm.sh cluster/submit
+	$(BIN)/hadolint Dockerfile
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -39,5 +42,5 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@echo "Installing fedrf and what it needs into .venv (a few minutes and 6.5 GB the first time) ..."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,weights]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,weights,bayes]'
 	@touch $@

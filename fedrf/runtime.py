@@ -132,7 +132,7 @@ class RaySession:
     address
         A Ray cluster; default $RAY_ADDRESS, else a Ray of our own.
     group
-        A placement group with a bundle for every client process, where somebody else has reserved the room.
+        A placement group whose last bundles are for the client processes, where somebody else has reserved the room.
     """
 
     actor = ClientActor
@@ -181,14 +181,14 @@ class RaySession:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle = crew.wanted.bundles[number]
+        bundle, first = crew.wanted.bundles[number], crew.group.bundle_count - len(crew.wanted.nodes)
         actor = ray.remote(self.actor).options(
             num_cpus=bundle.pop("CPU", 0),
             num_gpus=bundle.pop("GPU", 0),
             resources=bundle,
             max_concurrency=crew.wanted.clients,
             max_restarts=crew.wanted.max_restarts,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(crew.group, number),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(crew.group, first + number),
         )
         return actor.remote()
 

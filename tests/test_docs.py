@@ -12,6 +12,7 @@ import pytest
 
 import fedrf
 from fedrf.config import Config, load_config
+from tune.space import load_space
 
 ROOT = Path(__file__).parent.parent
 MODULES = [m.name for m in pkgutil.walk_packages(fedrf.__path__, "fedrf.") if not m.name.endswith("__main__")]
@@ -34,6 +35,12 @@ def test_readme_examples_run_from_top_to_bottom(tmp_path, monkeypatch):
     assert scope["result"].finished
 
 
+def test_the_search_space_in_the_documentation_is_one(tmp_path):
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)
+    (tmp_path / "space.yaml").write_text(block)
+    assert len(load_space(str(tmp_path / "space.yaml"))) == 4
+
+
 def test_settings_that_the_documentation_names_are_allowed():
     table = re.findall(r"^\| .* \| `(federation\.[^`]*)` \|$", (ROOT / "docs/protocol.md").read_text(), re.MULTILINE)
     assert len(table) == 10
@@ -42,11 +49,18 @@ def test_settings_that_the_documentation_names_are_allowed():
 
 
 def test_commands_that_the_documentation_shows_exist():
-    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/protocol.md", "docs/data.md"))
+    text = "".join(
+        (ROOT / name).read_text()
+        for name in ("README.md", "docs/protocol.md", "docs/data.md", "docs/sweeps.md", "cluster/README.md")
+    )
     options = set(re.findall(r"fedrf run [^\n`]*?(--[a-z]+)", text))
     known = subprocess.run([sys.executable, "-m", "fedrf", "run", "--help"], capture_output=True, text=True).stdout
     assert options >= {"--resume", "--address"}
     assert all(option in known for option in options)
+    sweeping = set(re.findall(r"python -m tune [^\n`]*?(--[a-z-]+)", text))
+    known = subprocess.run([sys.executable, "-m", "tune", "--help"], capture_output=True, text=True).stdout
+    assert sweeping >= {"--resume", "--space", "--closed-form"}
+    assert all(option in known for option in sweeping)
     keys = set(re.findall(r"\b((?:data|model|align|train|adapt|federation|resources|track)\.[a-z_]+)=", text))
     assert keys <= {key for key, *_ in Config.describe()}
 

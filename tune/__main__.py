@@ -1,0 +1,5 @@
+"""`python -m tune`."""
+
+from tune.cli import main
+
+main()

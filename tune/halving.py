@@ -1,0 +1,35 @@
+"""Early stopping by asynchronous successive halving, on a score that needs no labels of the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ray.tune.schedulers import ASHAScheduler
+
+from fedrf.config import Config
+from tune.space import varied
+from tune.trial import SCORE, TIME, evaluations, length
+
+REDUCTION = 3  # of the trials that reach a rung, the best third goes on
+
+
+class Halving(ASHAScheduler):
+    """ASHA that, in a resumed sweep, learns from the run directories what earlier trials had at each rung.
+
+    Ray Tune restores trials and the searcher, but not what its scheduler knew.
+    """
+
+    def __init__(self, config: Config, slowest_interval: int) -> None:
+        whole = length(config)
+        # Before the first average of classifiers the target has none, and its score says nothing.
+        grace = min(max(whole // REDUCTION**2, slowest_interval, 1), whole)
+        super().__init__(TIME, max_t=whole, grace_period=grace, reduction_factor=REDUCTION)
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Take a trial in, with what it has done already."""
+        super().on_trial_add(tune_controller, trial)
+        config = varied(trial.config["given"], trial.config["point"])
+        bracket = self._trial_info[trial.trial_id]
+        for result in evaluations(Path(trial.config["trials"]) / config.digest, config.data.target):
+            bracket.on_result(trial, result[TIME], result[SCORE])

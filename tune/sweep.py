@@ -1,0 +1,160 @@
+"""A sweep as Ray Tune runs it: trials in reserved room, early stopping, and what to do after a kill."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fedrf.config import read_given
+from fedrf.data.domains import clients_of
+from fedrf.experiment import check_files
+from fedrf.failure import reason
+from fedrf.interrupts import Interrupts
+from fedrf.placement import needs, too_little
+from tune.outcome import Outcome
+from tune.plan import SAMPLES, Plan, import_optuna
+from tune.space import varied
+
+
+def run_sweep(
+    plan: Plan, folder: Path, *, resume: bool = False, address: str | None = None, concurrent: int | None = None
+) -> tuple[list[Outcome], bool]:
+    """Run all trials, or those that a killed sweep still lacks; return them, and whether all came to their end."""
+    from fedrf.runtime import RaySession
+
+    if not (address or os.environ.get("RAY_ADDRESS")):
+        check_files(plan.config)
+    folder = folder.resolve()
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # see _Interrupts
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # which would be on standard output, whatever the verbosity
+    with RaySession(address) as session:
+        if plan.needs_measuring:
+            from tune.scout import measure
+
+            print("Measuring where γ and σ matter ...", file=sys.stderr, flush=True)
+            plan = plan.model_copy(update={"measured": measure(plan.given, folder / "scout", session)})
+            plan.save(folder)
+        tuner = _restored(folder) if resume and _has_state(folder) else _new(plan, folder, concurrent)
+        with _Interrupts() as interrupts:
+            trials = tuner.fit()._experiment_analysis.trials
+    outcomes = [_outcome(number, trial) for number, trial in enumerate(trials, 1)]
+    return outcomes, not interrupts.wanted
+
+
+class _Interrupts(Interrupts):
+    """Tells Ray Tune, in the one way it takes from others, that it shall save and end."""
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        super()._note(number, frame)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _new(plan: Plan, folder: Path, concurrent: int | None) -> Any:
+    import ray
+    from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner, grid_search
+
+    from tune.announcer import Announcer
+    from tune.halving import Halving
+    from tune.trial import SCORE, Trial, length
+
+    config, total = plan.config, ray.cluster_resources()
+    sources, target = clients_of(config.data)
+    wanted = needs((*sources, target), config.resources, total)
+    complaint = too_little(wanted, total)
+    if complaint and not config.resources.wait_seconds:
+        raise ValueError(complaint)
+    shares = {"resources.cpus_per_client": wanted.cpus, "resources.gpus_per_client": wanted.gpus}
+    group = config.track.group or f"sweep-{folder.name}"
+    constants: dict[str, Any] = {
+        "given": read_given(None, {**plan.given, **shares, "track.group": group}),
+        "trials": str(folder / "trials"),
+        "place": _beside_the_driver() if config.resources.placement != "apart" else {},
+        "bundles": wanted.bundles,
+        "strategy": wanted.strategy,
+    }
+    if plan.search == "bayes":
+        space = {key: one.domain() for key, one in plan.settled.items()}
+        first = {f"point/{key}": value for key, value in plan.default_point.items()}
+        searcher = import_optuna()(points_to_evaluate=[first], seed=config.seed)
+        count = plan.samples or SAMPLES
+        searching: dict[str, Any] = {"search_alg": searcher, "num_samples": count}
+    else:
+        points = plan.points()
+        space, count, searching = grid_search(points), len(points), {}
+    longest = [value for value in _intervals(plan) if isinstance(value, int)]
+    return Tuner(
+        Trial,
+        param_space={**constants, "point": space},
+        tune_config=TuneConfig(
+            metric=SCORE,
+            mode="max",
+            scheduler=Halving(config, max(longest)) if plan.early_stopping else None,
+            max_concurrent_trials=concurrent,
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+            **searching,
+        ),
+        run_config=RunConfig(
+            name="tune",
+            storage_path=str(folder),
+            callbacks=[Announcer(count, length(config))],
+            # Runs keep checkpoints of their own.
+            checkpoint_config=CheckpointConfig(checkpoint_at_end=False),
+            failure_config=FailureConfig(max_failures=1),
+            verbose=0,
+        ),
+    )
+
+
+def _beside_the_driver() -> dict[str, float]:
+    """Return a bundle that puts trials on this node, so that their run directories are here, whatever the cluster."""
+    from ray.util import get_node_ip_address
+
+    return {f"node:{get_node_ip_address()}": 0.001}
+
+
+def _has_state(folder: Path) -> bool:
+    return (folder / "tune" / "tuner.pkl").exists() and any((folder / "tune").glob("experiment_state-*.json"))
+
+
+def _restored(folder: Path) -> Any:
+    from ray.tune import Tuner
+
+    from tune.trial import Trial
+
+    return Tuner.restore(str(folder / "tune"), Trial, resume_errored=True)
+
+
+def _outcome(number: int, trial: Any) -> Outcome:
+    result = trial.last_result or {}
+    error = trial.get_pickled_error() if trial.status == "ERROR" else None
+    if error is not None:
+        status = "failed"
+    elif result.get("finished"):
+        status = "finished"
+    else:
+        status = "stopped early" if result.get("done") else "unfinished"
+    config = varied(trial.config["given"], trial.config["point"])
+    return Outcome(
+        number,
+        status,
+        trial.config["point"],
+        result.get("progress", 0),
+        result.get("score"),
+        result.get("accuracy"),
+        result.get("bytes"),
+        result.get("seconds"),
+        str(Path(trial.config["trials"]) / config.digest),
+        None if error is None else reason(getattr(error, "cause", None) or error),
+    )
+
+
+def _intervals(plan: Plan) -> list[Any]:
+    key = "federation.classifier_interval"
+    return [1, plan.config.federation.classifier_interval, *(plan.space[key].grid() if key in plan.space else ())]
