@@ -9,7 +9,7 @@ from ray.tune.schedulers import ASHAScheduler
 
 from fedrf.config import Config
 from tune.space import varied
-from tune.trial import SCORE, TIME, evaluations, length
+from tune.trial import SCORE, TIME, evaluations, length, note_stop
 
 REDUCTION = 3  # of the trials that reach a rung, the best third goes on
 
@@ -33,3 +33,11 @@ class Halving(ASHAScheduler):
         bracket = self._trial_info[trial.trial_id]
         for result in evaluations(Path(trial.config["trials"]) / config.digest, config.data.target):
             bracket.on_result(trial, result[TIME], result[SCORE])
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Decide, and write down who was stopped: Ray Tune saves its own state only every ten seconds."""
+        decision = str(super().on_trial_result(tune_controller, trial, result))
+        if decision == self.STOP and not result.get("finished"):
+            config = varied(trial.config["given"], trial.config["point"])
+            note_stop(Path(trial.config["trials"]) / config.digest, result)
+        return decision

@@ -8,6 +8,7 @@ configuration, so that whatever happens to the sweep, no configuration is ever r
 from __future__ import annotations
 
 import fcntl
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,6 +18,7 @@ from typing import Any
 from ray.tune import PlacementGroupFactory, Trainable
 from ray.util import get_current_placement_group
 
+from fedrf.checkpoints import write_atomically
 from fedrf.config import Config
 from fedrf.experiment import run
 from fedrf.results import RunFolder, RunResult
@@ -24,6 +26,7 @@ from fedrf.runtime import RaySession
 from tune.space import Point, varied
 
 TIME, SCORE = "progress", "score"
+STOPPED = "stopped.json"
 Result = dict[str, Any]
 
 
@@ -41,6 +44,12 @@ def as_result(row: Mapping[str, Any]) -> Result:
 def evaluations(folder: Path, target: str) -> list[Result]:
     """Return all evaluations at the target that a run directory has, but for the last."""
     return [as_result(row) for row in RunFolder(folder).rows() if _is_evaluation(row, target)]
+
+
+def note_stop(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write down in a run directory that the sweep has seen enough of it."""
+    text = json.dumps({key: result.get(key) for key in (TIME, SCORE, "accuracy")})
+    write_atomically(folder / STOPPED, lambda path: path.write_text(text))
 
 
 def _is_evaluation(row: Mapping[str, Any], target: str) -> bool:
@@ -94,6 +103,9 @@ class Trial(Trainable):
     def _work(self, config: Config, trials: Path) -> None:
         folder = trials / config.digest
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / STOPPED).exists():
+            self._outcomes.put(json.loads((folder / STOPPED).read_text()) | {"done": True})
+            return
         try:
             with (folder / ".lock").open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # searchers may suggest a point twice

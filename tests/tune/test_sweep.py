@@ -176,3 +176,31 @@ def check_what_is_left(folder, summary):
     assert "oracle" in page
     assert page.count("<svg") == 1
     assert fedrf.run(resume=best["folder"]).target_accuracy == best["accuracy"]  # a run directory like any other
+
+
+@pytest.mark.ray
+def test_as_many_trials_at_a_time_as_fit_in_one_group_of_wandb(ray_session, tmp_path):
+    """Eight CPUs, and clients that need four: two trials at a time, and nobody waits for ever."""
+    ray_session.release()
+    space = space_file(tmp_path, train__lr={"default": 0.003, "values": [0.003, 0.01, 0.03]})
+    keys = {
+        **SMALL,
+        "resources.cpus_per_client": 1,
+        "resources.gpus_per_client": 0,
+        "federation.delays": {"rendered": 0.2},  # longer than the second takes to start
+        "track.wandb": "offline",
+    }
+    plan = make_plan("digits", keys, space=space, search="grid", early_stopping=False)
+    folder = tmp_path / "sweep"
+    begin(plan, folder, resume=False)
+    outcomes, _ = run_sweep(plan, folder)
+    assert [one.status for one in outcomes] == ["finished"] * 3
+    spans = [
+        ((Path(one.folder) / "config.yaml").stat().st_mtime, (Path(one.folder) / "summary.json").stat().st_mtime)
+        for one in outcomes
+    ]
+    at_once = [sum(begins <= moment <= ends for begins, ends in spans) for moment, _ in spans]
+    assert max(at_once) == 2
+    for one in outcomes:
+        (recorded,) = Path(one.folder).glob("wandb/offline-run-*/*.wandb")
+        assert b"sweep-sweep" in recorded.read_bytes()

@@ -1,0 +1,73 @@
+"""Early stopping by score alone, also when a sweep has been resumed."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tune.halving import Halving
+from tune.space import varied
+from tune.trial import SCORE, TIME, length
+
+GIVEN = {"train": {"rounds": 80}, "adapt": {"when": "never"}}
+
+
+def trial(name, folder, lr=0.1):
+    return SimpleNamespace(
+        trial_id=name, config={"given": GIVEN, "point": {"train.lr": lr}, "trials": str(folder)}, status="RUNNING"
+    )
+
+
+@pytest.fixture
+def make():
+    def made(interval=1):
+        halving = Halving(varied(GIVEN, {}), interval)
+        halving.set_search_properties(SCORE, "max")
+        return halving
+
+    return made
+
+
+def result(progress, score, **more):
+    return {TIME: progress, SCORE: score, **more}
+
+
+def test_who_falls_behind_is_stopped_and_stays_stopped(make, tmp_path):
+    halving, good, bad = make(), trial("good", tmp_path), trial("bad", tmp_path, 0.2)
+    for one in (good, bad):
+        halving.on_trial_add(None, one)
+    assert halving.on_trial_result(None, good, result(9, 1.0, accuracy=0.1)) == halving.CONTINUE
+    # More accurate, which nobody may know.
+    assert halving.on_trial_result(None, bad, result(9, 0.5, accuracy=0.9)) == halving.STOP
+    folder = tmp_path / varied(GIVEN, bad.config["point"]).digest
+    assert json.loads((folder / "stopped.json").read_text()) == result(9, 0.5, accuracy=0.9)
+    assert halving.on_trial_result(None, good, result(81, 0.0, finished=True)) == halving.STOP
+    assert not (tmp_path / varied(GIVEN, good.config["point"]).digest).exists()  # it was at its end
+
+
+def test_nobody_is_judged_before_the_classifiers_met(make, tmp_path):
+    halving, first, second = make(50), trial("first", tmp_path), trial("second", tmp_path, 0.2)
+    for one in (first, second):
+        halving.on_trial_add(None, one)
+    for progress, expected in ((10, halving.CONTINUE), (40, halving.CONTINUE), (60, halving.STOP)):
+        halving.on_trial_result(None, first, result(progress, 1.0))
+        assert halving.on_trial_result(None, second, result(progress, 0.0)) == expected
+
+
+def test_a_resumed_sweep_remembers_what_trials_had_at_each_rung(make, tmp_path):
+    earlier = trial("earlier", tmp_path)
+    folder = tmp_path / varied(GIVEN, earlier.config["point"]).digest
+    folder.mkdir()
+    rows = [{"client": "handwritten", "round": n, "information": 0.1 * n, "entropy": 0} for n in (5, 10, 15)]
+    rows += [{"client": "street", "round": 10, "information": 99.0}, {"client": "handwritten", "round": 10, "loss": 1}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    halving, later = make(), trial("later", tmp_path, 0.2)
+    for one in (earlier, later):
+        halving.on_trial_add(None, one)
+    assert halving.on_trial_result(None, later, result(10, 0.99)) == halving.STOP
+
+
+def test_a_trial_is_as_long_as_its_rounds_and_steps():
+    assert length(varied(GIVEN, {})) == 81
+    assert length(varied(GIVEN, {"adapt.when": "last", "adapt.steps": 7})) == 88
+    assert length(varied(GIVEN, {"adapt.when": "joint"})) == 81
