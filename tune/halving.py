@@ -24,7 +24,9 @@ class Halving(ASHAScheduler):
         whole = length(config)
         # Before the first average of classifiers the target has none, and its score says nothing.
         grace = min(max(whole // REDUCTION**2, slowest_interval, 1), whole)
-        super().__init__(TIME, max_t=whole, grace_period=grace, reduction_factor=REDUCTION)
+        # In the second half there is little left to save, and at its end the last stage works on the score itself.
+        last = max(grace, whole // 2)
+        super().__init__(TIME, max_t=last, grace_period=grace, reduction_factor=REDUCTION, stop_last_trials=False)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Take a trial in, with what it has done already."""

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config
-from fedrf.display import size
 from tune.space import Point
 
 SYMBOLS = {
@@ -37,6 +36,7 @@ class Outcome:
     status: str
     point: Point
     progress: int
+    length: int
     score: float | None
     accuracy: float | None
     bytes: int | None
@@ -100,7 +100,19 @@ def summarise(plan: dict[str, Any], outcomes: Sequence[Outcome], seconds: float)
 def write(folder: Path, summary: dict[str, Any], outcomes: Sequence[Outcome], chosen: Config | None) -> None:
     """Write trials.csv, summary.json and, if a trial finished, best.yaml."""
     keys = list(outcomes[0].point) if outcomes else []
-    columns = ["number", "status", "score", "accuracy", *keys, "progress", "bytes", "seconds", "folder", "error"]
+    columns = [
+        "number",
+        "status",
+        "score",
+        "accuracy",
+        *keys,
+        "progress",
+        "length",
+        "bytes",
+        "seconds",
+        "folder",
+        "error",
+    ]
 
     def table(path: Path) -> None:
         with path.open("w", newline="") as file:
@@ -120,20 +132,19 @@ def print_table(folder: Path, outcomes: Sequence[Outcome], console: Console) -> 
     chosen, ceiling = best(outcomes), oracle(outcomes)
     keys = list(outcomes[0].point) if outcomes else []
     table = Table(box=None, pad_edge=False)
-    for column in ("trial", "score", "accuracy", *(symbol(key) for key in keys), "sent", "seconds", ""):
-        table.add_column(column, justify="left" if not column else "right", no_wrap=bool(column))
+    for column in ("trial", "", "score", "accuracy", *(symbol(key) for key in keys), "came to", "seconds"):
+        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for one in ranked(outcomes):
-        remark = {"finished": "", "stopped early": f"stopped at {one.progress}"}.get(one.status, one.status)
-        remark = "best" if one is chosen else remark
-        remark += " (recipe)" if one.number == 1 else ""
+        remarks = ["best"] if one is chosen else [one.status] if one.status in ("unfinished", "failed") else []
+        remarks += ["recipe"] if one.number == 1 else []
         table.add_row(
             str(one.number),
+            ", ".join(remarks),
             "–" if one.score is None else f"{one.score:.4f}",
             percent(one.accuracy),
             *(shown(one.point[key]) for key in keys),
-            "–" if one.bytes is None else size(one.bytes),
+            f"{one.progress}/{one.length}",
             "–" if one.seconds is None else f"{one.seconds:.0f}",
-            remark,
         )
     console.print(table)
     for one in outcomes:

@@ -31,15 +31,15 @@ that finished is in best.yaml{% if summary.best %} (trial {{ summary.best.number
 them, {{ percent(summary.oracle.accuracy) }} in trial {{ summary.oracle.number }}, is an oracle's choice{% endif %}.</p>
 {% for picture in pictures %}{{ picture|safe }}{% endfor %}
 <table><tr><th>trial</th><th>status</th><th>score</th><th>accuracy</th>{% for key in keys %}<th>{{ symbol(key) }}</th>
-{% endfor %}<th>sent</th><th>seconds</th></tr>
+{% endfor %}<th>sent</th><th>seconds</th><th>came to</th></tr>
 {% for one in outcomes %}<tr><td class="n">{{ one.number }}</td><td>{{ one.status }}
-{%- if one.status == "stopped early" %}, at {{ one.progress }}{% endif %}{%
-if one.error %}: {{ one.error }}{% endif %}</td>
+{%- if one.error %}: {{ one.error }}{% endif %}</td>
 <td class="n">{{ "–" if one.score is none else "%.4f"|format(one.score) }}</td>
 <td class="n">{{ percent(one.accuracy) }}</td>
 {% for key in keys %}<td class="n">{{ shown(one.point[key]) }}</td>{% endfor %}
 <td class="n">{{ "–" if one.bytes is none else size(one.bytes) }}</td>
-<td class="n">{{ "–" if one.seconds is none else "%.0f"|format(one.seconds) }}</td></tr>
+<td class="n">{{ "–" if one.seconds is none else "%.0f"|format(one.seconds) }}</td>
+<td class="n">{{ one.progress }}/{{ one.length }}</td></tr>
 {% endfor %}</table></body></html>
 """)
 
@@ -74,6 +74,9 @@ def draw(outcomes: Sequence[Outcome], key: str, parameter: Parameter, plan: Plan
         numbers = [one.point[key] for one in outcomes if isinstance(one.point[key], int | float)]
         if numbers and parameter.scale == "log" and min(numbers) > 0:
             axis.set_xscale("log")
+        if parameter.values is not None and len(numbers) == len(outcomes):
+            axis.set_xticks(sorted(set(numbers)), [shown(number) for number in sorted(set(numbers))])
+            axis.minorticks_off()
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(symbol(key), fontsize=9)
         axis.tick_params(labelsize=8)

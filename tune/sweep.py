@@ -10,23 +10,30 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import ray
+from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner, grid_search
+from ray.util import get_node_ip_address
+
 from fedrf.config import read_given
 from fedrf.data.domains import clients_of
 from fedrf.experiment import check_files
 from fedrf.failure import reason
 from fedrf.interrupts import Interrupts
 from fedrf.placement import needs, too_little
+from fedrf.runtime import RaySession
+from tune.announcer import Announcer
+from tune.halving import Halving
 from tune.outcome import Outcome
 from tune.plan import SAMPLES, Plan, import_optuna
+from tune.scout import measure
 from tune.space import varied
+from tune.trial import SCORE, TIME, Trial, length
 
 
 def run_sweep(
     plan: Plan, folder: Path, *, resume: bool = False, address: str | None = None, concurrent: int | None = None
 ) -> tuple[list[Outcome], bool]:
     """Run all trials, or those that a killed sweep still lacks; return them, and whether all came to their end."""
-    from fedrf.runtime import RaySession
-
     if not (address or os.environ.get("RAY_ADDRESS")):
         check_files(plan.config)
     folder = folder.resolve()
@@ -35,15 +42,14 @@ def run_sweep(
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # which would be on standard output, whatever the verbosity
     with RaySession(address) as session:
         if plan.needs_measuring:
-            from tune.scout import measure
-
             print("Measuring where γ and σ matter ...", file=sys.stderr, flush=True)
             plan = plan.model_copy(update={"measured": measure(plan.given, folder / "scout", session)})
             plan.save(folder)
         tuner = _restored(folder) if resume and _has_state(folder) else _new(plan, folder, concurrent)
         with _Interrupts() as interrupts:
             trials = tuner.fit()._experiment_analysis.trials
-    outcomes = [_outcome(number, trial) for number, trial in enumerate(trials, 1)]
+    in_order = sorted(trials, key=lambda trial: int(trial.experiment_tag.partition("_")[0]))  # resuming changes it
+    outcomes = [_outcome(number, trial) for number, trial in enumerate(in_order, 1)]
     return outcomes, not interrupts.wanted
 
 
@@ -56,13 +62,6 @@ class _Interrupts(Interrupts):
 
 
 def _new(plan: Plan, folder: Path, concurrent: int | None) -> Any:
-    import ray
-    from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner, grid_search
-
-    from tune.announcer import Announcer
-    from tune.halving import Halving
-    from tune.trial import SCORE, Trial, length
-
     config, total = plan.config, ray.cluster_resources()
     sources, target = clients_of(config.data)
     wanted = needs((*sources, target), config.resources, total)
@@ -114,8 +113,6 @@ def _new(plan: Plan, folder: Path, concurrent: int | None) -> Any:
 
 def _beside_the_driver() -> dict[str, float]:
     """Return a bundle that puts trials on this node, so that their run directories are here, whatever the cluster."""
-    from ray.util import get_node_ip_address
-
     return {f"node:{get_node_ip_address()}": 0.001}
 
 
@@ -124,10 +121,6 @@ def _has_state(folder: Path) -> bool:
 
 
 def _restored(folder: Path) -> Any:
-    from ray.tune import Tuner
-
-    from tune.trial import Trial
-
     return Tuner.restore(str(folder / "tune"), Trial, resume_errored=True)
 
 
@@ -145,8 +138,9 @@ def _outcome(number: int, trial: Any) -> Outcome:
         number,
         status,
         trial.config["point"],
-        result.get("progress", 0),
-        result.get("score"),
+        result.get(TIME, 0),
+        length(config),
+        result.get(SCORE),
         result.get("accuracy"),
         result.get("bytes"),
         result.get("seconds"),
