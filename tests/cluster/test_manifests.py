@@ -1,0 +1,177 @@
+"""Descriptions of clusters say what Ray, KubeRay and Kubernetes understand, and ask for what we promise."""
+
+import copy
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.scripts.scripts import start
+
+from fedrf.config import Config
+
+ROOT = Path(__file__).parents[2]
+CLUSTERS = ("aws", "gcp", "on-premise")
+FIELDS = yaml.safe_load(Path(__file__).with_name("kuberay_fields.yaml").read_text())
+UNITS = {"g": 1024**3, "Gi": 1024**3}
+
+
+def documents(name):
+    return list(yaml.safe_load_all((ROOT / "cluster" / f"{name}.yaml").read_text()))
+
+
+def launcher(name):
+    """A file for `ray up` with Ray's own defaults, checked as `ray up` does."""
+    config = prepare_config(documents(name)[0])
+    validate_config(config)
+    return config
+
+
+def start_options(command):
+    """What `ray start` in a command is told; it must know all of it."""
+    words = shlex.split(command.partition("ray start")[2])
+    return start.make_parser(click.Context(start)).parse_args(words)[0]
+
+
+def in_bytes(text):
+    number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()
+    return int(number) * UNITS[unit]
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_ray_accepts_the_cluster(name):
+    config = launcher(name)
+    for role in ("head", "worker"):
+        *_, command = config[f"{role}_start_ray_commands"]
+        assert "export RAY_AUTH_MODE=token" in command
+        options = start_options(command)
+        assert ("head" in options) == (role == "head")
+        assert options["object_store_memory"] == "2000000000"
+    assert start_options(config["head_start_ray_commands"][-1])["dashboard_host"] == "127.0.0.1"
+    assert config["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
+    assert "security_group" not in config["provider"]  # would open ports
+    docker = config["docker"]
+    sizes = [option.partition("=")[2] for option in docker["run_options"] if option.startswith("--shm-size")]
+    assert [in_bytes(size) > 2_000_000_000 for size in sizes] == [True]
+    assert docker["worker_run_options"] == ["--gpus=all"]
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+@pytest.mark.parametrize("change", [{"max_worker": 4}, {"docker": {"images": "x"}}, {"setup_commands": [1]}])
+def test_ray_rejects_a_slip(name, change):
+    config = launcher(name) | change
+    with pytest.raises(jsonschema.ValidationError):
+        validate_config(config)
+
+
+def test_ray_start_knows_no_other_options():
+    with pytest.raises(click.NoSuchOption, match="--dashboard-hosts"):
+        start_options("ray start --dashboard-hosts=127.0.0.1")
+
+
+def test_machines_have_gpus_and_disks():
+    aws, gcp = (launcher(name)["available_node_types"] for name in ("aws", "gcp"))
+    assert re.match(r"g\d", aws["gpu"]["node_config"]["InstanceType"])
+    accelerator = gcp["gpu"]["node_config"]["guestAccelerators"][0]["acceleratorCount"]
+    assert gcp["gpu"]["resources"]["GPU"] == accelerator == 1
+    assert gcp["gpu"]["node_config"]["scheduling"]["onHostMaintenance"] == "TERMINATE"
+    for role in ("head", "gpu"):
+        assert aws[role]["node_config"]["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] >= 100
+        assert gcp[role]["node_config"]["disks"][0]["initializeParams"]["diskSizeGb"] >= 100
+    assert launcher("aws")["provider"]["cache_stopped_nodes"] is False
+
+
+def check_kubernetes(document):
+    """KubeRay's own fields against the list beside this file, pods and the rest against Kubernetes' schema."""
+    latest = kubernetes_validate.latest_version()
+    if not document["apiVersion"].startswith("ray.io/"):
+        kubernetes_validate.validate(document, latest, strict=True)
+        return
+    jsonschema.validate(document, FIELDS)
+    for group in groups(document):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **group["template"]}
+        kubernetes_validate.validate(pod, latest, strict=True)
+
+
+def groups(document):
+    cluster = document["spec"].get("rayClusterSpec", document["spec"])
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+@pytest.mark.parametrize("name", ["kuberay-cluster", "kuberay-job"])
+def test_kuberay_accepts_the_manifest(name):
+    for document in documents(name):
+        check_kubernetes(document)
+    *_, document = documents(name)
+    cluster = document["spec"].get("rayClusterSpec", document["spec"])
+    assert f"ray=={cluster['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
+    assert cluster["authOptions"] == {"mode": "token"}
+    head, *workers = groups(document)
+    assert (head["serviceType"], head["enableIngress"]) == ("ClusterIP", False)
+    # The operator itself must reach the dashboard of a job; nobody but port-forward that of a cluster.
+    host = {"RayCluster": "127.0.0.1", "RayJob": "0.0.0.0"}[document["kind"]]
+    assert head["rayStartParams"]["dashboard-host"] == host
+    for worker in workers:
+        assert worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    for group in (head, *workers):
+        options = start_options("ray start " + " ".join(f"--{k}={v}" for k, v in group["rayStartParams"].items()))
+        pod = group["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        shm = next(mount["name"] for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == "/dev/shm")
+        assert volumes[shm]["emptyDir"]["medium"] == "Memory"
+        assert in_bytes(volumes[shm]["emptyDir"]["sizeLimit"]) > int(options["object_store_memory"])
+        assert pod["containers"][0]["resources"]["requests"]["ephemeral-storage"]
+        assert pod["securityContext"]["runAsNonRoot"]
+
+
+def slip(document, where, wrong):
+    """Return a copy of a document in which one key is misspelt."""
+    document = copy.deepcopy(document)
+    place = document
+    for step in where[:-1]:
+        place = place[step]
+    place[wrong] = place.pop(where[-1])
+    return document
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        (["spec", "authOptions"], "authOption"),
+        (["spec", "headGroupSpec", "enableIngress"], "enableIngres"),
+        (["spec", "workerGroupSpecs", 0, "minReplicas"], "minReplica"),
+        (["spec", "workerGroupSpecs", 0, "template", "spec", "tolerations"], "toleration"),
+        (["spec", "headGroupSpec", "template", "spec", "containers", 0, "volumeMounts"], "volumeMount"),
+    ],
+)
+def test_a_slip_in_a_manifest_is_found(where, wrong):
+    document = documents("kuberay-cluster")[0]
+    with pytest.raises(jsonschema.ValidationError):
+        check_kubernetes(slip(document, where, wrong))
+
+
+def test_shell_scripts_pass_shellcheck():
+    scripts = [
+        path
+        for path in (ROOT / "cluster").iterdir()
+        if path.is_file() and path.read_bytes()[:9] in (b"#!/bin/ba", b"#!/bin/sh")
+    ]
+    assert {path.name for path in scripts} >= {"slurm.sh", "submit"}
+    subprocess.run([Path(sys.executable).with_name("shellcheck"), *scripts], check=True)
+
+
+def test_the_page_has_five_commands_and_names_what_exists():
+    page = (ROOT / "cluster/README.md").read_text()
+    first = re.search(r"```console\n(.*?)```", page, re.DOTALL)[1]
+    assert first.count("$ ") == len(first.splitlines()) == 5
+    for name in re.findall(r"\bcluster/[\w.-]+", page):
+        assert (ROOT / name).exists(), name
+    known = {key for key, *_ in Config.describe()}
+    assert set(re.findall(r"\b((?:resources|track)\.[a-z_]+)=", page)) <= known
