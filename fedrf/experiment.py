@@ -87,7 +87,7 @@ def run(
             return RunResult(folder.path, config, done)
     else:
         config = settled_config(recipe, overrides, seed=seed)
-        if local or not (address or os.environ.get("RAY_ADDRESS")):
+        if local or not (session or address or os.environ.get("RAY_ADDRESS")):
             check_files(config)
         for caution in cautions(config):
             warnings.warn(caution, stacklevel=2)

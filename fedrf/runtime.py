@@ -173,6 +173,15 @@ class RaySession:
             crew.actors[number] = self._hire(crew, number)
         return crew
 
+    def try_room(self, names: Sequence[str], resources: ResourcesConfig) -> Needs:
+        """Return what the clients need, after making sure that there is room for them now."""
+        import ray
+        from ray.util import remove_placement_group
+
+        wanted = needs(names, resources, ray.cluster_resources())
+        remove_placement_group(self._reserve(wanted, resources.wait_seconds))
+        return wanted
+
     def give_back(self, crew: Crew) -> None:
         """Keep idle actors for the next run."""
         self._idle = crew
@@ -202,11 +211,14 @@ class RaySession:
         if complaint and not seconds:
             raise ValueError(complaint)
         group = placement_group(wanted.bundles, wanted.strategy)
-        if group.wait(max(seconds, ROOM_SECONDS)):
-            return group
-        total, free = ray.cluster_resources(), ray.available_resources()
-        remove_placement_group(group)
-        raise ValueError(too_little(wanted, total) or too_busy(wanted, total, free))
+        try:
+            if group.wait(max(seconds, ROOM_SECONDS)):
+                return group
+            total, free = ray.cluster_resources(), ray.available_resources()
+            raise ValueError(too_little(wanted, total) or too_busy(wanted, total, free))
+        except BaseException:
+            remove_placement_group(group)
+            raise
 
     def _dismiss(self, crew: Crew) -> None:
         import ray
@@ -247,11 +259,16 @@ class RayFederation:
         self._actors = {name: self._crew.actor(position) for position, name in enumerate(names)}
         self._running: dict[Any, str] = {}
         self._lost: set[str] = set()
+        try:
+            state = CoordinatorFiles.claim(run)
+        except BaseException:
+            session.give_back(self._crew)
+            raise
         # Never restarted by Ray: a blank coordinator would answer calls that were meant for the old one.
         # Beside the driver: both work on the run directory.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         coordinator = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0, scheduling_strategy=here)
-        self._coordinator = coordinator.remote(config, sources, target, CoordinatorFiles.claim(run), resume)
+        self._coordinator = coordinator.remote(config, sources, target, state, resume)
         # Asked now: later they are busy.
         everybody: dict[str, Any] = {**self._actors, "coordinator": self._coordinator}
         self._where = {name: actor.where.remote() for name, actor in everybody.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import netrc
 import os
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +35,14 @@ def check_tracking(config: Config) -> None:
         )
 
 
+def _id(folder: Path) -> str:
+    """Return the run's own id, the same when it is resumed: names of directories come again, in sweeps above all."""
+    path = folder / "wandb-id.txt"
+    if not path.exists():
+        path.write_text(token_hex(8))
+    return path.read_text()
+
+
 class Tracker:
     """Sends figures and the summary to W&B, or nowhere."""
 
@@ -48,7 +57,7 @@ class Tracker:
             project=config.track.project,
             name=name,
             group=config.track.group or f"{config.data.name}-{config.data.target}",
-            id=f"{folder.name}-{config.digest}",
+            id=_id(folder),
             resume="allow" if resume else None,
             config=config.model_dump(mode="json"),
             mode=config.track.wandb,

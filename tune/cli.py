@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fedrf.cli import INTERRUPTED, run_command
+from fedrf.experiment import check_files, settled_config
 from fedrf.failure import RunFailedError
 from tune.plan import Search, begin, make_plan
 
@@ -39,7 +41,8 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; default sweeps/RECIPE.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in that folder.")] = False,
     concurrent: Annotated[
-        int | None, typer.Option(help="Trials at a time; default as many as there is room for.", show_default=False)
+        int | None,
+        typer.Option(help="Trials at a time, from the beginning on; default: all that fit.", show_default=False),
     ] = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster; default $RAY_ADDRESS, else this machine.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print summary.json, and nothing else.")] = False,
@@ -69,13 +72,12 @@ def sweep(
     folder = out or Path("sweeps") / (Path(name).stem if name else "defaults")
     console = Console(highlight=False, stderr=json_output)
     if closed_form:
-        from fedrf.experiment import check_files, settled_config
         from tune.closed_form import run_closed_form
 
         config = settled_config(name, given)
         check_files(config)
         summary = run_closed_form(config, folder, console)
-        complete = True
+        complete, failed = True, False
     else:
         from tune.outcome import best, print_table, summarise, write
         from tune.report import write_report
@@ -85,6 +87,8 @@ def sweep(
         wanted = make_plan(
             name, given, space=space, search=cast(Search, search.value), samples=samples, early_stopping=early_stopping
         )
+        if not (address or os.environ.get("RAY_ADDRESS")):
+            check_files(wanted.config)
         plan = begin(wanted, folder, resume)
         outcomes, complete = run_sweep(plan, folder, resume=resume, address=address, concurrent=concurrent)
         plan = plan.load(folder)
@@ -93,12 +97,13 @@ def sweep(
         write(folder, summary, outcomes, varied(plan.given, chosen.point) if chosen else None)
         write_report(folder, summary, outcomes, plan)
         print_table(folder, outcomes, console)
-        if complete and chosen is None:
-            raise RunFailedError(f"no trial finished; see {folder / 'trials.csv'}")
+        failed = complete and chosen is None
     if json_output:
         print(json.dumps(summary, indent=1))
+    if failed:
+        raise RunFailedError(f"no trial finished; see {folder / 'trials.csv'}")
     if not complete:
-        console.print(f"Interrupted. Go on with --resume --out {folder}", markup=False)
+        console.print("Interrupted. To go on, repeat the call with --resume.")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler
 
 from fedrf.config import Config
-from tune.space import varied
-from tune.trial import SCORE, TIME, evaluations, length, note_stop
+from tune.trial import SCORE, TIME, Ground, evaluations, length, note_stop
 
 REDUCTION = 3  # of the trials that reach a rung, the best third goes on
 
@@ -21,7 +21,7 @@ class Halving(ASHAScheduler):
     """
 
     def __init__(self, config: Config, slowest_interval: int) -> None:
-        whole = length(config)
+        self.target, whole = config.data.target, length(config)
         # Before the first average of classifiers the target has none, and its score says nothing.
         grace = min(max(whole // REDUCTION**2, slowest_interval, 1), whole)
         # In the second half there is little left to save, and at its end the last stage works on the score itself.
@@ -31,15 +31,19 @@ class Halving(ASHAScheduler):
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Take a trial in, with what it has done already."""
         super().on_trial_add(tune_controller, trial)
-        config = varied(trial.config["given"], trial.config["point"])
         bracket = self._trial_info[trial.trial_id]
-        for result in evaluations(Path(trial.config["trials"]) / config.digest, config.data.target):
-            bracket.on_result(trial, result[TIME], result[SCORE])
+        with suppress(ValueError):  # a point whose values do not go together has done nothing, and will fail
+            for result in evaluations(_folder(trial), self.target):
+                bracket.on_result(trial, result[TIME], result[SCORE])
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Decide, and write down who was stopped: Ray Tune saves its own state only every ten seconds."""
         decision = str(super().on_trial_result(tune_controller, trial, result))
         if decision == self.STOP and not result.get("finished"):
-            config = varied(trial.config["given"], trial.config["point"])
-            note_stop(Path(trial.config["trials"]) / config.digest, result)
+            note_stop(_folder(trial), result)
         return decision
+
+
+def _folder(trial: Any) -> Path:
+    ground: Ground = trial.config["ground"]
+    return ground.folder(trial.config["point"])

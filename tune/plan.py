@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import yaml
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config, Section, read_given
 from fedrf.experiment import settled_config
+from fedrf.membership import reaches_nobody
 from tune.space import (
     Measured,
     Parameter,
@@ -45,8 +47,8 @@ class Plan(Section):
 
     @property
     def needs_measuring(self) -> bool:
-        """Whether the data must be asked: for a range, or for where γ matters, which is drawn."""
-        return self.measured is None and any(key == "align.gamma" or one.is_measured for key, one in self.space.items())
+        """Whether the data must be asked: for a range, for σ in numbers, or for where γ matters, which is drawn."""
+        return self.measured is None and not {"align.gamma", "model.sigma"}.isdisjoint(self.space)
 
     @property
     def settled(self) -> dict[str, Parameter]:
@@ -67,7 +69,7 @@ class Plan(Section):
         others = grid_points(space) if self.search == "grid" else random_points(space, count, self.config.seed)
         wanted = [first, *(point for point in others if point != first)]
         wanted = wanted if self.search == "grid" else wanted[:count]
-        return [point for point in wanted if _is_valid(self.given, point)]
+        return [point for point in wanted if _go_together(self.given, point)]
 
     def save(self, folder: Path) -> None:
         """Write sweep.yaml."""
@@ -94,7 +96,7 @@ def begin(plan: Plan, folder: Path, resume: bool) -> Plan:
                     "another --out"
                 )
         return begun
-    if (folder / "sweep.yaml").exists():
+    if any((folder / name).exists() for name in ("scout", "trials", "tune", "points.csv")):
         raise ValueError(f"{folder} already holds a sweep; continue it with --resume, or take another --out")
     plan.save(folder)
     return plan
@@ -121,8 +123,15 @@ def make_plan(
         raise ValueError(f"--samples must be at least 1; got {samples}")
     if search == "bayes":
         import_optuna()
+    for key in list(parameters):
+        _check_key(key, early_stopping)
+        idle = _why_idle(config, key)
+        if idle:
+            warnings.warn(f"{key} is left out of the sweep: it does nothing with {idle}", stacklevel=2)
+            del parameters[key]
+    if not parameters:
+        raise ValueError("nothing is left to sweep; name another --space")
     for key, parameter in parameters.items():
-        _check_key(config, key, early_stopping)
         for value in () if parameter.is_measured else parameter.grid():
             varied(given, {key: value} if key == "method" else {**_loose(config), key: value})
     plan = Plan(
@@ -136,7 +145,7 @@ def make_plan(
     return Plan.model_validate(plan.model_dump(mode="json"))  # as it will be read: lists, no tuples
 
 
-def _is_valid(given: Mapping[str, Any], point: Point) -> bool:
+def _go_together(given: Mapping[str, Any], point: Point) -> bool:
     """Tell whether the values of a point go together; each for itself has been checked."""
     try:
         varied(given, point)
@@ -150,21 +159,24 @@ def _loose(config: Config) -> Point:
     return {"model.dim": 1} if config.model.dim > 1 else {}
 
 
-def _check_key(config: Config, key: str, early_stopping: bool) -> None:
-    """Refuse what cannot be swept, or would change nothing."""
-    align = config.align
+def _check_key(key: str, early_stopping: bool) -> None:
     if key.startswith(("data.", "resources.", "track.")):
         raise ValueError(f"{key} cannot be swept: all trials have the same clients, in the same room")
     if early_stopping and key in ("train.rounds", "adapt.steps", "adapt.when"):
         raise ValueError(f"{key} makes trials of different length, which early stopping cannot compare: --to-the-end")
-    if key == "align.gamma" and align.step == "gradient" and align.warm_start == "none":
-        raise ValueError(
-            "align.gamma does nothing with align.step=gradient and align.warm_start=none: nothing to sweep"
-        )
-    if key == "federation.classifier_interval" and config.federation.prediction == "vote":
-        raise ValueError(
-            "federation.classifier_interval does nothing with federation.prediction=vote: nothing to sweep"
-        )
+
+
+def _why_idle(config: Config, key: str) -> str | None:
+    """Return the setting with which a key changes nothing; None if it does."""
+    align, federation = config.align, config.federation
+    no_embeddings = reaches_nobody(federation.messages)[0]
+    if key == "align.gamma" and align.warm_start == "none" and (align.step == "gradient" or no_embeddings):
+        return "align.step=gradient" if align.step == "gradient" else f"federation.messages={federation.messages}"
+    if key == "align.weight" and no_embeddings:
+        return f"federation.messages={federation.messages}"
+    if key == "federation.classifier_interval" and federation.prediction == "vote":
+        return "federation.prediction=vote"
+    return None
 
 
 def import_optuna() -> Any:

@@ -71,10 +71,11 @@ def draw(outcomes: Sequence[Outcome], key: str, parameter: Parameter, plan: Plan
             axis.axvspan(*plan.measured.informative_gamma, color="0.92", label="informative range")
         for method, members in _by_method(outcomes, key).items():
             _draw_series(axis, members, key, name, method)
-        numbers = [one.point[key] for one in outcomes if isinstance(one.point[key], int | float)]
-        if numbers and parameter.scale == "log" and min(numbers) > 0:
+        numbers = [one.point[key] for one in outcomes if type(one.point[key]) in (int, float)]
+        is_numeric = len(numbers) == len(outcomes)
+        if is_numeric and parameter.scale == "log" and min(numbers) > 0:
             axis.set_xscale("log")
-        if parameter.values is not None and len(numbers) == len(outcomes):
+        if is_numeric and parameter.values is not None:
             axis.set_xticks(sorted(set(numbers)), [shown(number) for number in sorted(set(numbers))])
             axis.minorticks_off()
         axis.set_title(title, fontsize=10)
@@ -99,7 +100,7 @@ def _draw_series(axis: Axes, members: Sequence[Outcome], key: str, figure: str, 
     """Draw finished trials, the others pale, and a line through the means of values that several trials share."""
     for status, colour, label in (("stopped early", "0.75", "stopped early"), ("finished", None, method or "finished")):
         chosen = [one for one in members if one.status == status and getattr(one, figure) is not None]
-        places = [_place(one.point[key]) for one in chosen]
+        places = _places([one.point[key] for one in chosen])
         values = [getattr(one, figure) for one in chosen]
         if not chosen:
             continue
@@ -107,7 +108,7 @@ def _draw_series(axis: Axes, members: Sequence[Outcome], key: str, figure: str, 
             place: [v for p, v in zip(places, values, strict=True) if p == place] for place in dict.fromkeys(places)
         }
         if status == "finished" and max(map(len, groups.values())) > 1:
-            ordered = sorted(groups, key=str if isinstance(places[0], str) else float)
+            ordered = sorted(groups)
             axis.errorbar(
                 ordered,
                 [mean(groups[place]) for place in ordered],
@@ -122,5 +123,7 @@ def _draw_series(axis: Axes, members: Sequence[Outcome], key: str, figure: str, 
             axis.plot(places, values, "o", color=colour, markersize=4, label=label)
 
 
-def _place(value: Any) -> float | str:
-    return float(value) if isinstance(value, int | float) else str(value)
+def _places(values: Sequence[Any]) -> list[Any]:
+    """Return numbers where all are, else words."""
+    is_number = all(type(value) in (int, float) for value in values)
+    return [float(value) for value in values] if is_number else [str(value) for value in values]

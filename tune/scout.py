@@ -18,16 +18,23 @@ SHORT = {
     "federation.mode": "sync",
     "federation.classifier_interval": 1,
     "federation.prediction": "average",
-    "model.sigma": "median",
+    "federation.messages": "same/same/same",
     "track.wandb": "disabled",
     "track.tensorboard": False,
 }
 
 
-def measure(given: Mapping[str, Any], folder: Path, session: RaySession) -> Measured:
-    """Run a federation just far enough to know the ranges; also fills the cache of backbone features for all trials."""
+def measure(given: Mapping[str, Any], varies_sigma: bool, folder: Path, session: RaySession) -> Measured:
+    """Run a federation just far enough to know the ranges; also fills the cache of backbone features for all trials.
+
+    Where σ does not vary, γ is measured at the recipe's own σ.
+    """
     start: dict[str, Any] = {"resume": folder} if (folder / "config.yaml").exists() else {"out": folder}
-    overrides = () if "resume" in start else varied(given, SHORT).model_dump(mode="json")
-    measured = run(None, overrides, session=session, **start).summary["measured"]
+    short = SHORT | ({"model.sigma": "median"} if varies_sigma else {})
+    overrides = () if "resume" in start else varied(given, short).model_dump(mode="json")
+    result = run(None, overrides, session=session, **start)
     session.release()
+    if not result.finished:
+        raise KeyboardInterrupt
+    measured = result.summary["measured"]
     return Measured(measured["sigma"], tuple(measured["informative_gamma"]))

@@ -73,6 +73,13 @@ class Parameter(Section):
         update = {"range": (low * measured.sigma, high * measured.sigma), "times": None}
         return self.model_copy(update=update | ({"default": measured.sigma} if self.default == "median" else {}))
 
+    def including(self, value: Any) -> Parameter:
+        """Return the parameter with one more value allowed, or its range as wide as that needs."""
+        if self.values is not None:
+            return self if value in self.values else self.model_copy(update={"values": [*self.values, value]})
+        low, high = self._ends()
+        return self.model_copy(update={"range": (min(low, value), max(high, value))})
+
     def grid(self) -> list[Any]:
         """Return all values, or evenly spaced ones from one end of the range to the other."""
         if self.values is not None:

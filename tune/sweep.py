@@ -10,16 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import ray
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner, grid_search
 from ray.util import get_node_ip_address
 
 from fedrf.config import read_given
 from fedrf.data.domains import clients_of
-from fedrf.experiment import check_files
 from fedrf.failure import reason
 from fedrf.interrupts import Interrupts
-from fedrf.placement import needs, too_little
 from fedrf.runtime import RaySession
 from tune.announcer import Announcer
 from tune.halving import Halving
@@ -27,25 +24,26 @@ from tune.outcome import Outcome
 from tune.plan import SAMPLES, Plan, import_optuna
 from tune.scout import measure
 from tune.space import varied
-from tune.trial import SCORE, TIME, Trial, length
+from tune.trial import NOTHING_TOLD, SCORE, TIME, Ground, Trial, length
 
 
 def run_sweep(
     plan: Plan, folder: Path, *, resume: bool = False, address: str | None = None, concurrent: int | None = None
 ) -> tuple[list[Outcome], bool]:
     """Run all trials, or those that a killed sweep still lacks; return them, and whether all came to their end."""
-    if not (address or os.environ.get("RAY_ADDRESS")):
-        check_files(plan.config)
     folder = folder.resolve()
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # see _Interrupts
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # which would be on standard output, whatever the verbosity
     with RaySession(address) as session:
         if plan.needs_measuring:
             print("Measuring where γ and σ matter ...", file=sys.stderr, flush=True)
-            plan = plan.model_copy(update={"measured": measure(plan.given, folder / "scout", session)})
+            plan = plan.model_copy(
+                update={"measured": measure(plan.given, "model.sigma" in plan.space, folder / "scout", session)}
+            )
             plan.save(folder)
-        tuner = _restored(folder) if resume and _has_state(folder) else _new(plan, folder, concurrent)
+        space = {"ground": _ground(plan, folder, session), "point": _points(plan)}
+        tuner = _restored(space, folder) if resume and _has_state(folder) else _new(plan, space, folder, concurrent)
         with _Interrupts() as interrupts:
             trials = tuner.fit()._experiment_analysis.trials
     in_order = sorted(trials, key=lambda trial: int(trial.experiment_tag.partition("_")[0]))  # resuming changes it
@@ -56,44 +54,58 @@ def run_sweep(
 class _Interrupts(Interrupts):
     """Tells Ray Tune, in the one way it takes from others, that it shall save and end."""
 
+    def __enter__(self) -> Interrupts:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until Ray Tune listens to it
+        return super().__enter__()
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         super()._note(number, frame)
         os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def _new(plan: Plan, folder: Path, concurrent: int | None) -> Any:
-    config, total = plan.config, ray.cluster_resources()
+def _ground(plan: Plan, folder: Path, session: RaySession) -> Ground:
+    """Work out what a trial reserves, and make sure that there is room for one: a sweep without would wait for ever."""
+    config = plan.config
     sources, target = clients_of(config.data)
-    wanted = needs((*sources, target), config.resources, total)
-    complaint = too_little(wanted, total)
-    if complaint and not config.resources.wait_seconds:
-        raise ValueError(complaint)
+    wanted = session.try_room((*sources, target), config.resources)
     shares = {"resources.cpus_per_client": wanted.cpus, "resources.gpus_per_client": wanted.gpus}
     group = config.track.group or f"sweep-{folder.name}"
-    constants: dict[str, Any] = {
-        "given": read_given(None, {**plan.given, **shares, "track.group": group}),
-        "trials": str(folder / "trials"),
-        "place": _beside_the_driver() if config.resources.placement != "apart" else {},
-        "bundles": wanted.bundles,
-        "strategy": wanted.strategy,
-    }
+    return Ground(
+        read_given(None, {**plan.given, **shares, "track.group": group}),
+        folder / "trials",
+        _beside_the_driver() if config.resources.placement != "apart" else {},
+        wanted.bundles,
+        wanted.strategy,
+    )
+
+
+def _points(plan: Plan) -> Any:
+    """Return all points for Ray Tune to try, or domains for a searcher to suggest them from."""
+    if plan.search != "bayes":
+        return grid_search(plan.points())
+    first = plan.default_point
+    return {key: one.including(first[key]).domain() for key, one in plan.settled.items()}
+
+
+def _new(plan: Plan, space: dict[str, Any], folder: Path, concurrent: int | None) -> Any:
+    config, count = plan.config, plan.samples or SAMPLES
+    searching: dict[str, Any] = {}
     if plan.search == "bayes":
-        space = {key: one.domain() for key, one in plan.settled.items()}
         first = {f"point/{key}": value for key, value in plan.default_point.items()}
-        searcher = import_optuna()(points_to_evaluate=[first], seed=config.seed)
-        count = plan.samples or SAMPLES
-        searching: dict[str, Any] = {"search_alg": searcher, "num_samples": count}
+        searching = {
+            "search_alg": import_optuna()(points_to_evaluate=[first], seed=config.seed),
+            "num_samples": count,
+        }
     else:
-        points = plan.points()
-        space, count, searching = grid_search(points), len(points), {}
-    longest = [value for value in _intervals(plan) if isinstance(value, int)]
+        count = len(plan.points())
+    longest = max(value for value in _intervals(plan) if isinstance(value, int))
     return Tuner(
         Trial,
-        param_space={**constants, "point": space},
+        param_space=space,
         tune_config=TuneConfig(
             metric=SCORE,
             mode="max",
-            scheduler=Halving(config, max(longest)) if plan.early_stopping else None,
+            scheduler=Halving(config, longest) if plan.early_stopping else None,
             max_concurrent_trials=concurrent,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,
@@ -120,8 +132,8 @@ def _has_state(folder: Path) -> bool:
     return (folder / "tune" / "tuner.pkl").exists() and any((folder / "tune").glob("experiment_state-*.json"))
 
 
-def _restored(folder: Path) -> Any:
-    return Tuner.restore(str(folder / "tune"), Trial, resume_errored=True)
+def _restored(space: dict[str, Any], folder: Path) -> Any:
+    return Tuner.restore(str(folder / "tune"), Trial, resume_errored=True, param_space=space)
 
 
 def _outcome(number: int, trial: Any) -> Outcome:
@@ -133,18 +145,23 @@ def _outcome(number: int, trial: Any) -> Outcome:
         status = "finished"
     else:
         status = "stopped early" if result.get("done") else "unfinished"
-    config = varied(trial.config["given"], trial.config["point"])
+    ground, point = trial.config["ground"], trial.config["point"]
+    try:
+        config, folder = varied(ground.given, point), str(ground.folder(point))
+    except ValueError:  # values that do not go together, as a searcher may suggest them
+        config, folder = varied(ground.given, {}), ""
+    score = result.get(SCORE)
     return Outcome(
         number,
         status,
-        trial.config["point"],
+        point,
         result.get(TIME, 0),
         length(config),
-        result.get(SCORE),
+        None if score == NOTHING_TOLD else score,
         result.get("accuracy"),
         result.get("bytes"),
         result.get("seconds"),
-        str(Path(trial.config["trials"]) / config.digest),
+        folder,
         None if error is None else reason(getattr(error, "cause", None) or error),
     )
 

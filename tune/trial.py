@@ -10,6 +10,8 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -26,8 +28,34 @@ from fedrf.runtime import RaySession
 from tune.space import Point, varied
 
 TIME, SCORE = "progress", "score"
+NOTHING_TOLD = -inf  # the score of predictions that are not numbers
 STOPPED = "stopped.json"
 Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all trials of a sweep have in common; given anew when one is resumed, perhaps elsewhere.
+
+    Attributes
+    ----------
+    given
+        What recipe and call say, by sections.
+    trials
+        The folder of all run directories.
+    place, bundles, strategy
+        What is reserved: for the trial itself, for each client process, and how they are spread.
+    """
+
+    given: dict[str, Any]
+    trials: Path
+    place: dict[str, float]
+    bundles: list[dict[str, float]]
+    strategy: str
+
+    def folder(self, point: Point) -> Path:
+        """Return the run directory for a point; a `ValueError` if its values do not go together."""
+        return self.trials / varied(self.given, point).digest
 
 
 def length(config: Config) -> int:
@@ -38,7 +66,11 @@ def length(config: Config) -> int:
 def as_result(row: Mapping[str, Any]) -> Result:
     """Return what one evaluation at the target says; only the score, which needs no labels, decides anything."""
     progress = int(row["round"] + row.get("step", 0))
-    return {TIME: progress, SCORE: row["information"], "accuracy": row.get("accuracy")}
+    return {TIME: progress, SCORE: _told(row["information"]), "accuracy": row.get("accuracy")}
+
+
+def _told(information: float | None) -> float:
+    return NOTHING_TOLD if information is None or not isfinite(information) else information
 
 
 def evaluations(folder: Path, target: str) -> list[Result]:
@@ -57,21 +89,18 @@ def _is_evaluation(row: Mapping[str, Any], target: str) -> bool:
 
 
 class Trial(Trainable):
-    """What Ray Tune runs: a step is an evaluation.
-
-    The configuration has `given` (the recipe), `point`, `trials` (the folder of all run directories), `place`,
-    `bundles` and `strategy` (what is reserved).
-    """
+    """What Ray Tune runs: a step is an evaluation. Its configuration is a `ground` and a `point`."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
         """Reserve a bundle for each client process; the trial itself only waits, and needs no more than its place."""
-        return PlacementGroupFactory([config["place"], *config["bundles"]], config["strategy"])
+        ground: Ground = config["ground"]
+        return PlacementGroupFactory([ground.place, *ground.bundles], ground.strategy)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the run."""
         self._session = RaySession(group=get_current_placement_group())
-        self._begin(config["given"], config["point"], Path(config["trials"]))
+        self._begin(config["ground"], config["point"])
 
     def step(self) -> Result:
         """Wait for the next evaluation; raise what the run has raised."""
@@ -83,44 +112,44 @@ class Trial(Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """End the run and begin another with the same actors."""
         self._end()
-        self._begin(new_config["given"], new_config["point"], Path(new_config["trials"]))
+        self._begin(new_config["ground"], new_config["point"])
         return True
 
     def cleanup(self) -> None:
-        """End the run, which saves a checkpoint, and its actors."""
+        """End the run and its actors; it saves a checkpoint if it is given the time."""
         self._end()
         self._session.close()
 
-    def _begin(self, given: dict[str, Any], point: Point, trials: Path) -> None:
+    def _begin(self, ground: Ground, point: Point) -> None:
         self._enough, self._outcomes = Event(), SimpleQueue[Any]()
-        self._thread = Thread(target=self._work, args=(varied(given, point), trials), daemon=True)
+        self._thread = Thread(target=self._work, args=(ground, point), daemon=True)
         self._thread.start()
 
     def _end(self) -> None:
         self._enough.set()
         self._thread.join()
 
-    def _work(self, config: Config, trials: Path) -> None:
-        folder = trials / config.digest
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / STOPPED).exists():
-            self._outcomes.put(json.loads((folder / STOPPED).read_text()) | {"done": True})
-            return
+    def _work(self, ground: Ground, point: Point) -> None:
         try:
+            folder = ground.folder(point)
+            folder.mkdir(parents=True, exist_ok=True)
             with (folder / ".lock").open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # searchers may suggest a point twice
-                is_begun = (folder / "config.yaml").exists()
-                start: dict[str, Any] = {"resume": folder} if is_begun else {"out": folder}
-                result = run(
-                    None,
-                    () if is_begun else config.model_dump(mode="json"),
-                    session=self._session,
-                    observe=lambda rows: self._observe(rows, config.data.target),
-                    **start,
-                )
-            self._outcomes.put(_final(result))
+                self._outcomes.put(self._run(folder, varied(ground.given, point)))
         except BaseException as error:
             self._outcomes.put(error)
+
+    def _run(self, folder: Path, config: Config) -> Result:
+        """Run, or run on, to the end; what the sweep has seen enough of stays as it is."""
+        if (folder / STOPPED).exists():
+            return {**json.loads((folder / STOPPED).read_text()), "done": True}
+        is_begun = (folder / "config.yaml").exists()
+        start: dict[str, Any] = {"resume": folder} if is_begun else {"out": folder}
+        overrides = () if is_begun else config.model_dump(mode="json")
+        target = config.data.target
+        return _final(
+            run(None, overrides, session=self._session, observe=lambda rows: self._observe(rows, target), **start)
+        )
 
     def _observe(self, rows: list[dict[str, Any]], target: str) -> bool:
         for row in rows:
@@ -133,7 +162,7 @@ def _final(result: RunResult) -> Result:
     summary = result.summary
     return {
         TIME: length(result.config),
-        SCORE: summary["target_information"],
+        SCORE: _told(summary["target_information"]),
         "accuracy": summary["target_accuracy"]["final"],
         "oracle": summary["target_accuracy"]["oracle"],
         "bytes": summary["communication"]["bytes_total"],

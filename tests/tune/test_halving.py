@@ -7,15 +7,14 @@ import pytest
 
 from tune.halving import Halving
 from tune.space import varied
-from tune.trial import SCORE, TIME, length
+from tune.trial import NOTHING_TOLD, SCORE, TIME, Ground, as_result, length
 
 GIVEN = {"train": {"rounds": 80}, "adapt": {"when": "never"}}
 
 
 def trial(name, folder, lr=0.1):
-    return SimpleNamespace(
-        trial_id=name, config={"given": GIVEN, "point": {"train.lr": lr}, "trials": str(folder)}, status="RUNNING"
-    )
+    ground = Ground(GIVEN, folder, {}, [], "PACK")
+    return SimpleNamespace(trial_id=name, config={"ground": ground, "point": {"train.lr": lr}}, status="RUNNING")
 
 
 @pytest.fixture
@@ -70,3 +69,19 @@ def test_a_trial_is_as_long_as_its_rounds_and_steps():
     assert length(varied(GIVEN, {})) == 81
     assert length(varied(GIVEN, {"adapt.when": "last", "adapt.steps": 7})) == 88
     assert length(varied(GIVEN, {"adapt.when": "joint"})) == 81
+
+
+def test_predictions_that_are_not_numbers_never_win(make, tmp_path):
+    row = {"client": "handwritten", "round": 9, "information": float("nan")}
+    assert as_result(row)[SCORE] == as_result(row | {"information": None})[SCORE] == NOTHING_TOLD
+    halving, good, bad = make(), trial("good", tmp_path), trial("bad", tmp_path, 0.2)
+    for one in (good, bad):
+        halving.on_trial_add(None, one)
+    halving.on_trial_result(None, good, result(9, 0.0))
+    assert halving.on_trial_result(None, bad, as_result(row)) == halving.STOP
+
+
+def test_a_point_whose_values_do_not_go_together_is_no_reason_to_fall(make, tmp_path):
+    broken = trial("broken", tmp_path)
+    broken.config["point"] = {"model.dim": 64, "model.num_features": 3}
+    make().on_trial_add(None, broken)

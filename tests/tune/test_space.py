@@ -56,6 +56,15 @@ def test_measured_ranges_come_from_the_data():
     assert space["model.num_features"] == load_space("default")["model.num_features"]
 
 
+def test_what_the_recipe_has_can_be_made_part_of_the_space():
+    listed, ranged = Parameter(default=1, values=[1, 2]), Parameter(default=1.0, range=(1, 2))
+    assert listed.including(3).values == [1, 2, 3]
+    assert listed.including(2) == listed
+    assert ranged.including(0.5).range == (0.5, 2)
+    assert ranged.including(3.0).range == (1, 3)
+    assert ranged.including(1.5).range == (1, 2)
+
+
 def test_a_grid_goes_from_end_to_end():
     assert Parameter(default=1, range=(0.01, 100), points=5).grid() == [0.01, 0.1, 1, 10, 100]
     assert Parameter(default=1, range=(0, 4), scale="linear", points=3).grid() == [0, 2, 4]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ import fedrf
 from fedrf.config import load_config
 from fedrf.results import RunFolder
 from tests.conftest import TINY
-from tune.outcome import best
+from tune.outcome import Outcome, best
 from tune.plan import Plan, begin, make_plan
-from tune.space import varied
+from tune.report import draw
+from tune.scout import SHORT
+from tune.space import Parameter, varied
 from tune.sweep import run_sweep
 
 # One process for all clients of a trial: it starts in a fraction of the time.
@@ -34,8 +37,7 @@ def space_file(folder, **parameters):
 @pytest.mark.parametrize(
     ("keys", "options", "complaint"),
     [
-        ({"align.step": "gradient"}, {}, "align.gamma does nothing with align.step=gradient"),
-        ({"method": "source-only"}, {}, "federation.classifier_interval does nothing with federation.prediction=vote"),
+        ({"align.step": "gradient"}, {"space": "gamma"}, "nothing is left to sweep; name another --space"),
         ({}, {"search": "grid", "samples": 3}, "--samples is for --search random and bayes"),
         ({}, {"samples": 0}, "--samples must be at least 1; got 0"),
         ({"data.target": "nowhere"}, {}, "data.target"),
@@ -45,6 +47,31 @@ def space_file(folder, **parameters):
 def test_a_plan_that_cannot_work_is_refused_before_anything_starts(keys, options, complaint):
     with pytest.raises(ValueError, match=complaint):
         make_plan("digits", keys, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "left"),
+    [
+        ("fedrf-plus", {"align.gamma", "model.sigma", "model.num_features", "federation.classifier_interval"}),
+        ("fedrf-tca", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
+        ("fedavg", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
+        ("source-only", {"model.sigma", "model.num_features"}),
+    ],
+)
+def test_what_does_nothing_with_a_method_is_left_out_and_said(method, left):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        plan = make_plan("digits", {"method": method})
+    assert set(plan.space) == left
+    assert len(said) == 4 - len(left)
+    assert varied(plan.given, SHORT).train.rounds == 1  # what measures the ranges is allowed, too
+
+
+@pytest.mark.parametrize("key", ["data.samples", "resources.max_restarts", "train.rounds"])
+def test_keys_that_trials_must_share_are_refused(tmp_path, key):
+    space = space_file(tmp_path, **{key: {"default": 2, "values": [2, 3]}})
+    with pytest.raises(ValueError, match=key):
+        make_plan("digits", space=space)
 
 
 def test_the_first_point_is_the_recipe_and_no_point_is_invalid(tmp_path):
@@ -66,6 +93,8 @@ def test_a_folder_holds_one_sweep_and_resuming_means_the_same_one(tmp_path):
     space = space_file(tmp_path, train__lr={"default": 0.003, "range": [0.001, 0.01]})
     plan = make_plan("digits", {**SMALL, "data.sources": ("street",)}, space=space, samples=3)
     begin(plan, tmp_path / "sweep", resume=False)
+    begin(plan, tmp_path / "sweep", resume=False)  # nothing has been done yet
+    (tmp_path / "sweep/trials").mkdir()
     with pytest.raises(ValueError, match="already holds a sweep; continue it with --resume"):
         begin(plan, tmp_path / "sweep", resume=False)
     assert begin(plan, tmp_path / "sweep", resume=True) == plan
@@ -204,3 +233,29 @@ def test_as_many_trials_at_a_time_as_fit_in_one_group_of_wandb(ray_session, tmp_
     for one in outcomes:
         (recorded,) = Path(one.folder).glob("wandb/offline-run-*/*.wandb")
         assert b"sweep-sweep" in recorded.read_bytes()
+
+
+@pytest.mark.ray
+def test_bayesian_search_survives_points_that_cannot_be(ray_session, tmp_path):
+    """Optuna does not know that m may not exceed 2 N; the recipe's own N is not even in the list."""
+    space = space_file(tmp_path, model__num_features={"default": 500, "values": [3]})
+    plan = make_plan("digits", SMALL, space=space, search="bayes", samples=4, early_stopping=False)
+    folder = tmp_path / "sweep"
+    begin(plan, folder, resume=False)
+    outcomes, complete = run_sweep(plan, folder)
+    assert complete
+    assert outcomes[0].point == {"model.num_features": 30}
+    for one in outcomes:
+        wanted = ("finished", None) if one.point["model.num_features"] == 30 else ("failed", "model.dim=8 must not")
+        assert one.status == wanted[0]
+        assert wanted[1] is None or wanted[1] in one.error
+    assert len({one.status for one in outcomes}) == 2
+    assert len(list(folder.glob("trials/*/metrics.jsonl"))) == 1  # the same point again is not run again
+
+
+def test_pictures_take_words_and_targets_without_labels():
+    space = {"model.sigma": Parameter(default=1.0, values=["median", 1.0])}
+    points = [{"model.sigma": value} for value in ("median", 1.0, 1.0)]
+    outcomes = [Outcome(n, "finished", point, 9, 9, 0.1 * n, None, 1, 1.0, "") for n, point in enumerate(points, 1)]
+    plan = make_plan("digits", search="grid").model_copy(update={"space": space})
+    assert draw(outcomes, "model.sigma", space["model.sigma"], plan).count("<svg") == 1
