@@ -33,6 +33,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.rftca
+	$(BIN)/python -m benchmarks.sweep
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.backbones
 

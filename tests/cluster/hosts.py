@@ -75,7 +75,12 @@ class Hosts:
 
     def _start(self, number, resources):
         where = (
-            ["--head", f"--port={self.head.split(':')[1]}", "--include-dashboard=false", f"--temp-dir={self.temporary.name}"]
+            [
+                "--head",
+                f"--port={self.head.split(':')[1]}",
+                "--include-dashboard=false",
+                f"--temp-dir={self.temporary.name}",
+            ]
             if number == 0
             else [f"--address={self.head}"]
         )
