@@ -358,8 +358,8 @@ def print_summary(summary: dict[str, Any], out: Path, console: Console) -> None:
         markup=False,
     )
     table = Table(box=None, pad_edge=False)
-    for column in ("N", "σ", "γ", "score", "accuracy", "oracle (σ, γ)", "basis + γ path + scoring"):
-        table.add_column(column, justify="right")
+    for column in ("N", "σ", "γ", "score", "accuracy", "oracle (σ, γ)", "seconds"):
+        table.add_column(column, justify="right", no_wrap=True)
     for size, one in summary["num_features"].items():
         best, ceiling = one["selected"], one["oracle"]
         table.add_row(
@@ -369,7 +369,7 @@ def print_summary(summary: dict[str, Any], out: Path, console: Console) -> None:
             f"{best['score']:.4f}",
             percent(best["accuracy"]),
             f"{percent(ceiling['accuracy'])} ({ceiling['sigma']:.3g}, {ceiling['gamma']:.2g})" if ceiling else "–",
-            " + ".join(f"{one['seconds'][kind]:.1f}" for kind in KINDS) + " s",
+            " + ".join(f"{one['seconds'][kind]:.2g}" for kind in KINDS),
         )
     console.print(table)
     best, ceiling, units = summary["selected"], summary["oracle"], summary["units"]
@@ -381,7 +381,8 @@ def print_summary(summary: dict[str, Any], out: Path, console: Console) -> None:
     console.print(
         f"The paper's numbers, as in the pictures: γ in |ℓ|² = {units['gamma']:.3g}, σ in {units['sigma']:.3g}."
     )
-    console.print(f"{summary['seconds']['total']:.1f} s in all. Written to {escape(str(out))}", soft_wrap=True)
+    console.print(f"Seconds: features and basis + γ path + scoring; {summary['seconds']['total']:.0f} in all.")
+    console.print(f"Written to {escape(str(out))}", soft_wrap=True)
 
 
 def _figures(points: Sequence[SweepPoint]) -> dict[str, str]:

@@ -115,10 +115,10 @@ def test_a_run_is_stopped_and_comes_back_goes_on_and_is_lost_goes_on_and_succeed
     saved = CoordinatorFiles(work / "runs/mine").newest
 
     process = head.submit(work, "--id", "mine", *run("--json", "--out", "out/run"))
-    assert fedrf.run(resume=work / "runs/mine", local=True).finished  # what came back is whole
     wait_for_generation(there, saved + 3, process)
     [supervisor] = [one for one in head.processes() if one.name().startswith("ray::JobSuperv")]
     supervisor.kill()
+    assert fedrf.run(resume=work / "runs/mine", local=True).finished  # meanwhile: what came back is whole
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert "the cluster lost mine.2: Job supervisor actor died" in err
