@@ -8,6 +8,7 @@ JOBS ?= 2
 FEDRF_DATA ?= $(wildcard ../shared/data)
 export FEDRF_DATA
 export RAY_DISABLE_USAGE_STATS := 1
+export RAY_USAGE_STATS_ENABLED := 0
 export WANDB_MODE ?= offline
 
 .PHONY: demo test lint format bench clean

@@ -304,22 +304,22 @@ def main() -> None:
     run_command(app)
 
 
-def run_command(app: typer.Typer) -> None:
+def run_command(app: typer.Typer, name: str = "fedrf") -> None:
     """Run a command line; a user's slip gives one line and exit code 2, never a traceback."""
-    warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
+
+    def complain(message: str) -> None:
+        if message:
+            print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+
+    warnings.showwarning = lambda message, *_, **__: complain(f"warning: {message}")
     command = typer.main.get_command(app)
     try:
-        sys.exit(command.main(standalone_mode=False))
+        sys.exit(command.main(prog_name=name, standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(INTERRUPTED)
     except Exception as error:
         shown = getattr(error, "format_message", None)
         if shown is None and not isinstance(error, ValueError | OSError | MemoryError | RunFailedError):
             raise
-        _complain(shown() if shown else str(error))
+        complain(shown() if shown else str(error))
         sys.exit(2 if shown or isinstance(error, ValueError) else 1)
-
-
-def _complain(message: str) -> None:
-    if message:
-        print(f"fedrf: {' '.join(message.split())}", file=sys.stderr)

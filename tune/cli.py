@@ -109,4 +109,4 @@ def sweep(
 
 def main() -> None:
     """Run the command line."""
-    run_command(app)
+    run_command(app, "python -m tune")

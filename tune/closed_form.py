@@ -366,10 +366,10 @@ def print_summary(summary: dict[str, Any], out: Path, console: Console) -> None:
             size,
             f"{best['sigma']:.3g}",
             f"{best['gamma']:.2g}",
-            f"{best['score']:.4f}",
+            f"{best['score']:.3f}",
             percent(best["accuracy"]),
             f"{percent(ceiling['accuracy'])} ({ceiling['sigma']:.3g}, {ceiling['gamma']:.2g})" if ceiling else "–",
-            " + ".join(f"{one['seconds'][kind]:.2g}" for kind in KINDS),
+            " + ".join(f"{one['seconds'][kind]:.1f}" for kind in KINDS),
         )
     console.print(table)
     best, ceiling, units = summary["selected"], summary["oracle"], summary["units"]

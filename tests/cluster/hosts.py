@@ -101,7 +101,7 @@ class Hosts:
     def run(self, number, *words, stdout=None):
         """Start a command on a host."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "120"}
+        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
         return subprocess.Popen(
             [*(("ip", "netns", "exec", self.names[number]) if self.apart else ()), *map(str, words)],
