@@ -21,6 +21,7 @@ TINY = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Let parallel workers share the tests by files; all that start a Ray go to one of them, and begin first."""
     for item in items:
