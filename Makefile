@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-JOBS ?= 2
 
 # Real data sets, where there are any: benchmarks, the demo and the realdata tests use them in place.
 FEDRF_DATA ?= $(wildcard ../shared/data)
@@ -16,9 +15,16 @@ export WANDB_MODE ?= offline
 demo: $(READY)
 	$(BIN)/python -m fedrf.demo
 
-# Two processes: what starts a Ray in one of them, everything else in the other (tests/conftest.py).
+# All tests: those that start a Ray in one process, the others beside them in another, whose output comes at the end.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+ifdef ARGS
+	$(BIN)/python -m pytest $(ARGS)
+else
+	@export OMP_NUM_THREADS=1; log=$$(mktemp); \
+	$(BIN)/python -m pytest -m "not ray and not cluster" > $$log 2>&1 & \
+	$(BIN)/python -m pytest -m "ray or cluster"; with_ray=$$?; \
+	wait $$!; without=$$?; cat $$log; rm $$log; exit $$((with_ray || without))
+endif
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

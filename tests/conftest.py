@@ -21,15 +21,6 @@ TINY = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Let parallel workers share the tests by files; all that start a Ray go to one of them, and begin first."""
-    for item in items:
-        shares_ray = any(item.get_closest_marker(name) for name in ("ray", "cluster"))
-        item.add_marker(pytest.mark.xdist_group("ray" if shares_ray else item.path.as_posix()))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args != ("ray",))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
     """Whatever backbones compute goes to a folder of these tests, also from processes that they start."""
