@@ -10,21 +10,24 @@ export RAY_DISABLE_USAGE_STATS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export WANDB_MODE ?= offline
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test test-ray test-others lint format bench clean
 
 demo: $(READY)
 	$(BIN)/python -m fedrf.demo
 
-# All tests: those that start a Ray in one process, the others beside them in another, whose output comes at the end.
+# All tests in two processes, those that start a Ray in one of them; each shows its output when it is done.
 test: $(READY)
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	@export OMP_NUM_THREADS=1; log=$$(mktemp); \
-	$(BIN)/python -m pytest -m "not ray and not cluster" > $$log 2>&1 & \
-	$(BIN)/python -m pytest -m "ray or cluster"; with_ray=$$?; \
-	wait $$!; without=$$?; cat $$log; rm $$log; exit $$((with_ray || without))
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-ray test-others
 endif
+
+test-ray:
+	$(BIN)/python -m pytest -m "ray or cluster"
+
+test-others:
+	$(BIN)/python -m pytest -m "not ray and not cluster"
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,7 +1,8 @@
 """Speed of closed-form sweeps: the paper's γ × σ grid at three N, against a fit for each point.
 
-`python -m benchmarks.sweep`, about a minute on two cores. Office-Caltech10's SURF features, Amazon to Caltech, where
-`$FEDRF_DATA` has them; else random rows of the same size. Neither side trains classifiers.
+`python -m benchmarks.sweep`, about a minute and a half. Office-Caltech10's SURF features, Amazon to Caltech, where
+`$FEDRF_DATA` has them; else random rows of the same size. Neither side trains classifiers. On one thread: two wait for
+each other whenever anything else runs on the machine, in these small problems for longer than they compute.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ def apart(pooled: Pooled, num_features: int, sigmas: Sequence[float]) -> list[to
 
 
 def main() -> None:
+    torch.set_num_threads(1)
     name, pooled = load()
     count, columns = pooled.rows.shape
-    print(f"{torch.get_num_threads()} threads; {name}: n = {count}, p = {columns}, m = {pooled.dim}")
+    print(f"one thread; {name}: n = {count}, p = {columns}, m = {pooled.dim}")
     separate = shared = 0.0
     for size in GRID.num_features:
         works = [partial(work, pooled, size, SOME_SIGMAS) for work in (apart, together)]

@@ -72,7 +72,7 @@ def sweep(
     folder = out or Path("sweeps") / (Path(name).stem if name else "defaults")
     console = Console(highlight=False, stderr=json_output)
     if closed_form:
-        from tune.closed_form import run_closed_form
+        from tune.closed_form_report import run_closed_form
 
         config = settled_config(name, given)
         check_files(config)

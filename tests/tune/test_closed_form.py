@@ -16,7 +16,8 @@ from fedrf.estimators import RFTCA
 from fedrf.evaluator import Evaluator
 from tests.conftest import make_domains
 from tests.test_real_samples import write_pictures
-from tune.closed_form import ClosedFormGrid, Pooled, load_pooled, oracle, run_closed_form, selected, sweep, walk
+from tune.closed_form import ClosedFormGrid, Pooled, load_pooled, oracle, selected, sweep, walk
+from tune.closed_form_report import run_closed_form
 
 GAMMAS = (0.01, 1.0, 100.0)
 GRID = ClosedFormGrid(GAMMAS, (5.0, 10.0), (12, 20))
