@@ -84,4 +84,6 @@ def test_predictions_that_are_not_numbers_never_win(make, tmp_path):
 def test_a_point_whose_values_do_not_go_together_is_no_reason_to_fall(make, tmp_path):
     broken = trial("broken", tmp_path)
     broken.config["point"] = {"model.dim": 64, "model.num_features": 3}
-    make().on_trial_add(None, broken)
+    halving = make()
+    halving.on_trial_add(None, broken)
+    assert halving.on_trial_result(None, broken, result(1, 0.0)) == halving.CONTINUE
