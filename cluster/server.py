@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import requests
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from fedrf.failure import reason
+
 ANSWER_SECONDS = 60.0
 PATIENCE_SECONDS = 300.0
 PAUSE_SECONDS = 1.0
@@ -49,10 +51,13 @@ class JobServer(JobSubmissionClient):
                 if isinstance(error, RuntimeError) and "status code 5" not in str(error):
                     raise
                 if not deadline:
-                    say(f"no answer from {self.get_address()}; trying again for {PATIENCE_SECONDS / 60:.0f} minutes")
+                    minutes = PATIENCE_SECONDS / 60
+                    say(
+                        f"no answer from {self.get_address()} ({reason(error)}); trying again for {minutes:.0f} minutes"
+                    )
                     deadline = time.monotonic() + PATIENCE_SECONDS
                 if time.monotonic() > deadline:
-                    raise ConnectionError(f"{self.get_address()} does not answer") from error
+                    raise ConnectionError(f"{self.get_address()} does not answer: {reason(error)}") from error
                 time.sleep(PAUSE_SECONDS)
 
     def find(self, job: str) -> JobDetails | None:
