@@ -47,7 +47,7 @@ class Head:
             stderr=subprocess.STDOUT,
         )
         self.callers = []
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while "Ray runtime started" not in self.log.read_text():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()

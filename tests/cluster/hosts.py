@@ -92,7 +92,7 @@ class Hosts:
         self._wait_until_alive(number, log)
 
     def _wait_until_alive(self, number, log):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while "--block" not in (log.read_text() if log.exists() else ""):  # ray says so when the node is up
             assert self.processes[number].poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

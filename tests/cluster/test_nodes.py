@@ -50,7 +50,7 @@ def hosts():
 
 def run_on_head(hosts, *words):
     process = hosts.run(0, sys.executable, *words)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=400)
     return process.returncode, out, err
 
 

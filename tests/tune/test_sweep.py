@@ -169,7 +169,7 @@ def in_the_middle(folder):
 def test_a_killed_sweep_goes_on_and_redoes_nothing(tmp_path):
     folder = tmp_path / "sweep"
     process = sweep(tmp_path)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 400
     while not finished(folder) or not in_the_middle(folder):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
@@ -178,7 +178,7 @@ def test_a_killed_sweep_goes_on_and_redoes_nothing(tmp_path):
     process.wait()
     before = finished(folder)
     process = sweep(tmp_path, "--resume", "--json")
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == 0, err
     summary = json.loads(out)
     assert summary["counts"] == {"finished": 3, "stopped early": 0, "unfinished": 0, "failed": 0}
