@@ -190,14 +190,15 @@ class RaySession:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle, first = crew.wanted.bundles[number], crew.group.bundle_count - len(crew.wanted.nodes)
+        place = crew.group.bundle_count - len(crew.wanted.nodes) + number
+        bundle = dict(crew.group.bundle_specs[place])  # what is there: a resumed run may remember a larger machine
         actor = ray.remote(self.actor).options(
             num_cpus=bundle.pop("CPU", 0),
             num_gpus=bundle.pop("GPU", 0),
             resources=bundle,
             max_concurrency=crew.wanted.clients,
             max_restarts=crew.wanted.max_restarts,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(crew.group, first + number),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(crew.group, place),
         )
         return actor.remote()
 

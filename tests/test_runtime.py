@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 import fedrf
-from fedrf.config import load_config
+from fedrf.config import ResourcesConfig, load_config
 from fedrf.experiment import Experiment
 from fedrf.failure import RunFailedError
 from fedrf.results import RunFolder
-from fedrf.runtime import RayFederation
+from fedrf.runtime import RayFederation, RaySession
 from tests.conftest import TINY, final_weights
 
 pytestmark = pytest.mark.ray
@@ -228,3 +228,19 @@ def test_large_aggregates_are_shared(ray_session, tmp_path):
     by_ray = fedrf.run(None, settings, out=tmp_path / "ray", session=ray_session)
     by_threads = fedrf.run(None, settings, out=tmp_path / "threads", local=True)
     assert final_weights(by_ray) == final_weights(by_threads)
+
+
+def test_in_room_that_others_reserved_clients_take_what_is_there(ray_session):
+    """A run that began on a larger machine asks for more, and would never start."""
+    import ray
+
+    group = ray.util.placement_group([{"CPU": 0.1}, {"CPU": 0.5}])
+    ray_session.release()
+    session = RaySession(group=group)
+    crew = session.take(("a",), ResourcesConfig(cpus_per_client=4, gpus_per_client=0))
+    try:
+        assert ray.get(crew.actor(0).where.remote(), timeout=120)["pid"]
+    finally:
+        session.give_back(crew)
+        session.release()
+        ray.util.remove_placement_group(group)
