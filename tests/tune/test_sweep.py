@@ -113,7 +113,8 @@ def test_trials_are_stopped_by_score_and_the_best_is_chosen_without_labels(ray_s
         align__gamma={"default": 0.005, "range": "informative"},
         model__scale={"default": 10.0, "values": [10.0, 0.001]},
     )
-    plan = make_plan("digits", {**SMALL, "train.rounds": 18}, space=space, samples=5)
+    slow = {"federation.delays": {"rendered": 0.5}}  # a run goes on until it hears that it is stopped
+    plan = make_plan("digits", {**SMALL, **slow, "train.rounds": 18}, space=space, samples=5)
     folder = tmp_path / "sweep"
     begin(plan, folder, resume=False)
     outcomes, complete = run_sweep(plan, folder, concurrent=1)
