@@ -80,6 +80,11 @@ def size(number: float) -> str:
     raise AssertionError
 
 
+def percent(value: float | None) -> str:
+    """Write a fraction for people."""
+    return "–" if value is None else f"{value:.1%}"
+
+
 def print_summary(result: RunResult, console: Console) -> None:
     """Print what a run came to."""
     summary = result.summary

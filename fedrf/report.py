@@ -11,7 +11,7 @@ from jinja2 import Environment
 from matplotlib.figure import Figure
 
 from fedrf.checkpoints import write_atomically
-from fedrf.display import size
+from fedrf.display import percent, size
 from fedrf.results import RunFolder
 
 CURVES = {"accuracy": "accuracy on the target", "loss": "loss", "mmd": "MMD"}
@@ -52,9 +52,7 @@ without labels. "Oracle" is the best evaluation, chosen with target labels: no m
 def write_report(folders: Sequence[Path], out: Path) -> None:
     """Write one page about the runs in these directories."""
     runs = [_describe(path) for path in folders]
-    page = TEMPLATE.render(
-        runs=runs, style=STYLE, size=size, percent=lambda value: "–" if value is None else f"{value:.1%}"
-    )
+    page = TEMPLATE.render(runs=runs, style=STYLE, size=size, percent=percent)
     write_atomically(out, lambda path: path.write_text(page))
 
 
@@ -87,6 +85,16 @@ def _curves(rows: list[dict[str, Any]], last_round: int, target: str) -> str:
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("round, then step of the last stage", fontsize=8)
         axis.tick_params(labelsize=8)
+    return embedded(as_svg(figure))
+
+
+def as_svg(figure: Figure) -> str:
+    """Return a picture as the text of an SVG file, the same whenever it is drawn."""
     drawing = io.StringIO()
     figure.savefig(drawing, format="svg", metadata={"Date": None})
-    return drawing.getvalue()[drawing.getvalue().index("<svg") :]
+    return drawing.getvalue()
+
+
+def embedded(svg: str) -> str:
+    """Return what of an SVG file goes into a page."""
+    return svg[svg.index("<svg") :]

@@ -8,7 +8,8 @@ from typing import Any
 
 from ray.tune import Callback
 
-from tune.outcome import describe, percent
+from fedrf.display import percent
+from tune.outcome import describe
 from tune.trial import SCORE, TIME
 
 

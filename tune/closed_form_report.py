@@ -21,8 +21,8 @@ from rich.table import Table
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config
 from fedrf.data.domains import clients_of
+from fedrf.display import percent
 from tune.closed_form import ClosedFormGrid, Pooled, SweepPoint, by_num_features, load_pooled, oracle, selected, sweep
-from tune.outcome import percent
 
 CURVE_POINTS = 25  # four to a decade of the paper's γ
 KINDS = ("shared", "path", "scoring")  # of seconds

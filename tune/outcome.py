@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config
+from fedrf.display import percent
 from tune.space import Point
 
 SYMBOLS = {
@@ -75,11 +76,6 @@ def symbol(key: str) -> str:
 def shown(value: Any) -> str:
     """Write a value for people."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def percent(value: float | None) -> str:
-    """Write a fraction for people."""
-    return "–" if value is None else f"{value:.1%}"
 
 
 def summarise(plan: dict[str, Any], outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, pstdev
@@ -13,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedrf.checkpoints import write_atomically
-from fedrf.display import size
-from fedrf.report import STYLE
-from tune.outcome import Outcome, percent, ranked, shown, symbol
+from fedrf.display import percent, size
+from fedrf.report import STYLE, as_svg, embedded
+from tune.outcome import Outcome, ranked, shown, symbol
 from tune.plan import Plan
 from tune.space import Parameter
 
@@ -53,7 +52,7 @@ def write_report(folder: Path, summary: dict[str, Any], outcomes: Sequence[Outco
         summary=summary,
         outcomes=ranked(outcomes),
         keys=list(plan.space),
-        pictures=[drawing[drawing.index("<svg") :] for drawing in drawings.values()],
+        pictures=[embedded(drawing) for drawing in drawings.values()],
         style=STYLE,
         symbol=symbol,
         shown=shown,
@@ -83,9 +82,7 @@ def draw(outcomes: Sequence[Outcome], key: str, parameter: Parameter, plan: Plan
         axis.tick_params(labelsize=8)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=7)
-    drawing = io.StringIO()
-    figure.savefig(drawing, format="svg", metadata={"Date": None})
-    return drawing.getvalue()
+    return as_svg(figure)
 
 
 def _by_method(outcomes: Sequence[Outcome], key: str) -> dict[str, list[Outcome]]:

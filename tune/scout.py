@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrf.experiment import run
 from fedrf.runtime import RaySession
 from tune.space import Measured, varied
+from tune.trial import run_on
 
 # One round, for its warm start: the clients solve RF-TCA together, and the coordinator sees the spectrum.
 SHORT = {
@@ -29,10 +29,8 @@ def measure(given: Mapping[str, Any], varies_sigma: bool, folder: Path, session:
 
     Where σ does not vary, γ is measured at the recipe's own σ.
     """
-    start: dict[str, Any] = {"resume": folder} if (folder / "config.yaml").exists() else {"out": folder}
     short = SHORT | ({"model.sigma": "median"} if varies_sigma else {})
-    overrides = () if "resume" in start else varied(given, short).model_dump(mode="json")
-    result = run(None, overrides, session=session, **start)
+    result = run_on(varied(given, short), folder, session)
     session.release()
     if not result.finished:
         raise KeyboardInterrupt

@@ -97,7 +97,7 @@ def _new(plan: Plan, space: dict[str, Any], folder: Path, concurrent: int | None
             "num_samples": count,
         }
     else:
-        count = len(plan.points())
+        count = len(space["point"]["grid_search"])
     longest = max(value for value in _intervals(plan) if isinstance(value, int))
     return Tuner(
         Trial,
