@@ -349,6 +349,12 @@ def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterabl
     return given
 
 
+def value_of(config: Config, key: str) -> Any:
+    """Return the value of one key."""
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(config, section) if section else config, name)
+
+
 def _read(recipe: str | Path | None) -> dict[str, Any]:
     if recipe is None:
         return {}

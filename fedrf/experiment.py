@@ -101,6 +101,21 @@ def run(
         return experiment.run(lambda *arguments: RayFederation(used, *arguments))
 
 
+def run_on(
+    config: Config,
+    folder: Path,
+    *,
+    local: bool = False,
+    session: RaySession | None = None,
+    observe: Observer | None = None,
+) -> RunResult:
+    """Run to the end in a directory, from where an earlier run there has come to."""
+    if (folder / "config.yaml").exists():
+        return run(resume=folder, local=local, session=session, observe=observe)
+    plain = config.model_dump(mode="json")
+    return run(None, plain, out=folder, local=local, session=session, observe=observe)
+
+
 def settled_config(
     recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = (), *, seed: int | None = None
 ) -> Config:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from fedrf.checkpoints import write_atomically
-from fedrf.config import Config, Section, read_given
+from fedrf.config import Config, Section, read_given, value_of
 from fedrf.experiment import settled_config
 from fedrf.membership import reaches_nobody
 from tune.space import (
@@ -20,7 +20,6 @@ from tune.space import (
     grid_points,
     load_space,
     random_points,
-    value_of,
     varied,
     with_defaults,
 )

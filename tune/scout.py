@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedrf.experiment import run_on
 from fedrf.runtime import RaySession
 from tune.space import Measured, varied
-from tune.trial import run_on
 
 # One round, for its warm start: the clients solve RF-TCA together, and the coordinator sees the spectrum.
 SHORT = {
@@ -30,7 +30,7 @@ def measure(given: Mapping[str, Any], varies_sigma: bool, folder: Path, session:
     Where σ does not vary, γ is measured at the recipe's own σ.
     """
     short = SHORT | ({"model.sigma": "median"} if varies_sigma else {})
-    result = run_on(varied(given, short), folder, session)
+    result = run_on(varied(given, short), folder, session=session)
     session.release()
     if not result.finished:
         raise KeyboardInterrupt

@@ -160,12 +160,6 @@ def with_defaults(given: Mapping[str, Any], space: Space) -> dict[str, Any]:
     return read_given(None, {**given, **missing})
 
 
-def value_of(config: Config, key: str) -> Any:
-    """Return the value of one key."""
-    section, _, name = key.rpartition(".")
-    return getattr(getattr(config, section) if section else config, name)
-
-
 def _holds(given: Mapping[str, Any], key: str) -> bool:
     section, _, name = key.rpartition(".")
     return name in ((given.get(section) or {}) if section else given)

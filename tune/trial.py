@@ -22,7 +22,7 @@ from ray.util import get_current_placement_group
 
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config
-from fedrf.experiment import Observer, run
+from fedrf.experiment import run_on
 from fedrf.results import RunFolder, RunResult
 from fedrf.runtime import RaySession
 from tune.space import Point, varied
@@ -56,13 +56,6 @@ class Ground:
     def folder(self, point: Point) -> Path:
         """Return the run directory for a point; a `ValueError` if its values do not go together."""
         return self.trials / varied(self.given, point).digest
-
-
-def run_on(config: Config, folder: Path, session: RaySession, observe: Observer | None = None) -> RunResult:
-    """Run to the end in a directory, from where an earlier run there has come to."""
-    if (folder / "config.yaml").exists():
-        return run(resume=folder, session=session, observe=observe)
-    return run(None, config.model_dump(mode="json"), out=folder, session=session, observe=observe)
 
 
 def length(config: Config) -> int:
@@ -151,7 +144,7 @@ class Trial(Trainable):
         if (folder / STOPPED).exists():
             return {**json.loads((folder / STOPPED).read_text()), "done": True}
         target = config.data.target
-        return _final(run_on(config, folder, self._session, lambda rows: self._observe(rows, target)))
+        return _final(run_on(config, folder, session=self._session, observe=lambda rows: self._observe(rows, target)))
 
     def _observe(self, rows: list[dict[str, Any]], target: str) -> bool:
         for row in rows:

@@ -1,0 +1,200 @@
+"""What the runs of a comparison came to, and figures over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from fedrf.comparison.plan import Cell, Plan, Task, Variant
+from fedrf.comparison.significance import Difference, differences
+from fedrf.results import RunFolder
+
+ACCURACIES = ("final", "selected", "oracle")
+BASELINE = "source-only"
+MARGIN = 0.01  # so much worse than the baseline is worth a line
+ENOUGH_TASKS = 6  # for a test over tasks alone: with fewer no p could be below 0.05
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run. `status` is finished, failed or unfinished."""
+
+    folder: Path
+    status: str = "unfinished"
+    summary: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> Outcome:
+        """Return what a run directory says."""
+        summary = RunFolder(folder).read_summary() or {}
+        status = summary.get("status")
+        if status == "failed":
+            return cls(folder, status, error="; ".join(summary["failures"][-1:]) or "failed in an earlier call")
+        return cls(folder, status, summary) if status == "finished" else cls(folder)
+
+    def accuracy(self, kind: str) -> float | None:
+        """Return one of `ACCURACIES`, where the run finished and labels are known."""
+        value: float | None = self.summary["target_accuracy"][kind] if self.summary else None
+        return value
+
+
+class Mean(NamedTuple):
+    """Mean and sample standard deviation over seeds, of so many runs of those that were wanted."""
+
+    value: float | None
+    spread: float | None
+    runs: int
+    wanted: int
+
+
+@dataclass
+class Comparison:
+    """All runs of a plan by their digest; those that other calls have left in the folder are taken in."""
+
+    plan: Plan
+    folder: Path
+    runs: dict[str, Outcome] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, plan: Plan, folder: Path) -> Comparison:
+        """Return what is there already."""
+        there = {path.name.rpartition("-")[2]: path for path in sorted(folder.glob("runs/*/*/seed-*"))}
+        runs: dict[str, Outcome] = {}
+        for cell in plan.cells:
+            if cell.digest not in runs:
+                runs[cell.digest] = Outcome.read(there.get(cell.digest, folder / cell.folder))
+        return cls(plan, folder, runs)
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """Return what a cell came to, so far."""
+        return self.runs[cell.digest]
+
+    def to_do(self) -> list[Cell]:
+        """Return the cells that are not finished, each run once."""
+        open_cells = {cell.digest: cell for cell in reversed(self.plan.cells)}
+        return [cell for cell in self.plan.cells if open_cells.get(cell.digest) is cell and not self._finished(cell)]
+
+    def failed(self) -> dict[str, Cell]:
+        """Return the runs that failed, each once, by digest."""
+        return {cell.digest: cell for cell in self.plan.cells if self.outcome(cell).status == "failed"}
+
+    def _finished(self, cell: Cell) -> bool:
+        return self.outcome(cell).status == "finished"
+
+    def cells(self, variant: Variant, task: Task | None = None) -> Iterator[Cell]:
+        """Return the cells of a variant, on one task or on all."""
+        for cell in self.plan.cells:
+            if cell.variant is variant and task in (None, cell.task):
+                yield cell
+
+    def accuracies(
+        self, variant: Variant, task: Task | None = None, kind: str = "final"
+    ) -> dict[tuple[Task, int], float]:
+        """Return what is known, by task and seed."""
+        found = {(cell.task, cell.seed): self.outcome(cell).accuracy(kind) for cell in self.cells(variant, task)}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def mean(self, variant: Variant, task: Task | None = None, kind: str = "final") -> Mean:
+        """Return mean and deviation over seeds on one task; without a task, of the mean over tasks."""
+        known = self.accuracies(variant, task, kind)
+        tasks, seeds = self.plan.tasks if task is None else (task,), self.plan.seeds
+        by_task = [[known[one, seed] for seed in seeds if (one, seed) in known] for one in tasks]
+        whole = [[known[one, seed] for one in tasks] for seed in seeds if all((one, seed) in known for one in tasks)]
+        by_seed = [fmean(one) for one in whole]
+        return Mean(
+            value=fmean(fmean(one) for one in by_task if one) if known else None,
+            spread=stdev(by_seed) if len(by_seed) > 1 else None,
+            runs=len(known),
+            wanted=len(tasks) * len(seeds),
+        )
+
+    def average(self, variant: Variant, section: str, key: str) -> float | None:
+        """Return the mean over all finished runs of a variant of a figure in their summaries."""
+        found = [self.outcome(cell).summary[section][key] for cell in self.cells(variant) if self._finished(cell)]
+        return fmean(found) if found else None
+
+    def over_runs(self) -> list[Difference]:
+        """Return how the variants differ from the reference, paired over tasks and seeds."""
+        others = {one.name: self.accuracies(one) for one in self.plan.variants[1:]}
+        return differences(self.accuracies(self.plan.reference), others)
+
+    def over_tasks(self) -> list[Difference]:
+        """Return how the variants differ from the reference, paired over tasks; nothing where these are few."""
+        if len(self.plan.tasks) < ENOUGH_TASKS:
+            return []
+        means = {one.name: self._task_means(one) for one in self.plan.variants}
+        return differences(means.pop(self.plan.reference.name), means)
+
+    def _task_means(self, variant: Variant) -> dict[Task, float]:
+        means = {task: self.mean(variant, task).value for task in self.plan.tasks}
+        return {task: value for task, value in means.items() if value is not None}
+
+    def below_baseline(self) -> list[tuple[Variant, Task, float]] | None:
+        """Return where a variant is worse than no alignment, and by how much; None where that is not among them."""
+        baseline = next((one for one in self.plan.variants if one.name == BASELINE), None)
+        if baseline is None:
+            return None
+        floor = self._task_means(baseline)
+        found = ((one, task, value) for one in self.plan.variants for task, value in self._task_means(one).items())
+        return [(one, task, value - floor[task]) for one, task, value in found if value < floor.get(task, 0.0) - MARGIN]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values: what comparison.json holds."""
+        plan, below = self.plan, self.below_baseline()
+        return {
+            "recipe": plan.recipe,
+            "dataset": plan.dataset,
+            "folder": str(self.folder),
+            "tasks": [{"task": one.label, "sources": list(one.sources), "target": one.target} for one in plan.tasks],
+            "variants": [{"variant": one.name, "settings": one.settings} for one in plan.variants],
+            "seeds": list(plan.seeds),
+            "counts": {
+                status: sum(one.status == status for one in self.runs.values())
+                for status in ("finished", "failed", "unfinished")
+            },
+            "accuracy": {
+                kind: {
+                    one.name: {
+                        "mean": self.mean(one, None, kind)._asdict(),
+                        **{task.label: self.mean(one, task, kind)._asdict() for task in plan.tasks},
+                    }
+                    for one in plan.variants
+                }
+                for kind in ACCURACIES
+            },
+            "significance": {
+                "reference": plan.reference.name,
+                "over_tasks_and_seeds": [one._asdict() for one in self.over_runs()],
+                "over_tasks": [one._asdict() for one in self.over_tasks()],
+            },
+            "worse_than_source_only": None
+            if below is None
+            else [{"variant": one.name, "task": task.label, "difference": by} for one, task, by in below],
+            "notes": list(plan.notes),
+            "cells": list(self.lines()),
+        }
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        """Return a line for each cell, with everything: what table.csv holds."""
+        for cell in self.plan.cells:
+            outcome = self.outcome(cell)
+            summary = outcome.summary
+            yield {
+                "task": cell.task.label,
+                "sources": "+".join(cell.task.sources),
+                "target": cell.task.target,
+                "variant": cell.variant.name,
+                "method": cell.variant.method,
+                "seed": cell.seed,
+                **{kind: outcome.accuracy(kind) for kind in ACCURACIES},
+                "rounds": summary.get("rounds"),
+                "bytes_total": summary["communication"]["bytes_total"] if summary else None,
+                "seconds": summary["seconds"]["total"] if summary else None,
+                "status": outcome.status,
+                "folder": str(outcome.folder.relative_to(self.folder)),
+                "error": outcome.error,
+            }
