@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedrf.checkpoints import write_atomically
@@ -91,7 +92,8 @@ def _curves(rows: list[dict[str, Any]], last_round: int, target: str) -> str:
 def as_svg(figure: Figure) -> str:
     """Return a picture as the text of an SVG file, the same whenever it is drawn."""
     drawing = io.StringIO()
-    figure.savefig(drawing, format="svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "fedrf"}):  # names of parts, which are drawn by lot otherwise
+        figure.savefig(drawing, format="svg", metadata={"Date": None})
     return drawing.getvalue()
 
 

@@ -63,7 +63,7 @@ def _line(
     points = sorted((place, 100 * value) for place, value in means if value is not None)
     if points:
         axis.plot(*zip(*points, strict=True), color=colour, linewidth=0.7, alpha=0.5)
-        axis.annotate(task.label, points[-1], (4, 0), textcoords="offset points", fontsize=6, va="center", alpha=0.7)
+        axis.annotate(task.label, points[-1], (4, 0), textcoords="offset points", fontsize=6, va="center", color=colour)
 
 
 def _places(axis: Axes, values: list[Any]) -> dict[str, float]:

@@ -37,6 +37,7 @@ LATEX = {
     "–": "--",
     "≥": r"$\geq$",
 }
+WIDEST = 10_000  # characters, more than any table has
 PREAMBLE = "% Needs \\usepackage{booktabs}; take it in with \\input.\n"
 
 
@@ -118,7 +119,7 @@ def _points(difference: float) -> str:
 
 
 def _p(p: float) -> str:
-    return "<0.0001" if p < 0.0001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -139,8 +140,10 @@ def remarks(comparison: Comparison) -> list[str]:
         )
     below = comparison.below_baseline()
     if below:
-        listed = "; ".join(f"{variant.name} on {task.label} ({_points(by)})" for variant, task, by in below)
-        said.append(f"More than one point worse than {BASELINE}: {listed}.")
+        said.append(f"More than one point worse than {BASELINE}:")
+        for name in dict.fromkeys(variant.name for variant, _, _ in below):
+            where = (f"{task.label} {_points(by)}" for variant, task, by in below if variant.name == name)
+            said.append(f"{name}: {'; '.join(where)}.")
     elif below is not None and len(plan.variants) > 1:
         said.append(f"No variant is more than one point worse than {BASELINE} on any task.")
     for cell in comparison.failed().values():
@@ -216,11 +219,13 @@ def print_tables(comparison: Comparison, console: Console) -> None:
     for grid in (accuracy_grid(comparison, "final"), *significance_grids(comparison)):
         table = Table(box=None, pad_edge=False)
         for number, column in enumerate(grid.columns):
-            table.add_column(escape(column), justify="right" if number else "left")
+            table.add_column(escape(column), justify="right" if number else "left", no_wrap=True)
         for line in grid.rows:
             table.add_row(*(f"[bold]{escape(one.text)}[/bold]" if one.best else escape(one.text) for one in line))
         console.print(f"\n{escape(grid.title)}\n")
-        console.print(table)
+        # As wide as it is: a figure that is cut off tells nothing.
+        table.width = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
+        console.print(table, crop=False)
     console.print()
     for one in remarks(comparison):
         console.print(escape(one))

@@ -1,0 +1,217 @@
+"""Comparisons with real federations: what they leave, going on, being interrupted, and runs that fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from statistics import mean, stdev
+
+import numpy as np
+import pytest
+
+from fedrf import cli
+from fedrf.comparison import compare as module
+from fedrf.comparison.compare import compare
+from fedrf.comparison.plan import make_plan
+from fedrf.local import LocalFederation
+from fedrf.results import RunFolder
+from tests.conftest import TINY
+
+KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.items()]
+FAST = [*KEYS, "train.rounds=2", "adapt.steps=2", "track.evaluate_every=1"]
+
+
+def plan_of(methods=("source-only", "fedrf-plus"), seeds=(0,), keys=FAST, **options):
+    return make_plan("digits", keys, methods=methods, seeds=seeds, **options)
+
+
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.glob("runs/**/summary.json")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("comparison") / "two"
+    comparison, complete = compare(plan_of(targets=("street",), seeds=(0, 1)), folder, local=True)
+    assert complete
+    return comparison
+
+
+def test_a_folder_has_runs_and_tables(finished):
+    assert {path.name for path in finished.folder.iterdir()} == {
+        "runs",
+        "table.md",
+        "table.tex",
+        "table.csv",
+        "comparison.json",
+    }
+    told = json.loads((finished.folder / "comparison.json").read_text())
+    assert told == finished.as_json()
+    assert told["counts"] == {"finished": 4, "failed": 0, "unfinished": 0}
+    for cell in told["cells"]:
+        summary = RunFolder(finished.folder / cell["folder"]).read_summary()
+        assert (summary["method"], summary["target"], summary["seed"]) == (
+            cell["variant"],
+            cell["target"],
+            cell["seed"],
+        )
+        assert summary["target_accuracy"] == {kind: cell[kind] for kind in ("final", "selected", "oracle")}
+        assert summary["communication"]["bytes_total"] == cell["bytes_total"]
+
+
+def test_the_headline_is_the_mean_of_the_last_rounds(finished):
+    accuracies = [
+        RunFolder(path.parent).read_summary()["target_accuracy"]["final"]
+        for path in finished.folder.glob("runs/*-to-street/fedrf-plus/*/summary.json")
+    ]
+    assert len(accuracies) == 2
+    written = f"{100 * mean(accuracies):.1f} ± {100 * stdev(accuracies):.1f}"
+    assert written in (finished.folder / "table.md").read_text()
+
+
+def test_the_same_call_runs_nothing_and_a_larger_one_what_is_missing(finished, capsys):
+    before = times(finished.folder)
+    _, complete = compare(finished.plan, finished.folder, local=True)
+    assert complete
+    assert times(finished.folder) == before
+    assert "4 of 4 runs are there already" in capsys.readouterr().err
+    larger = plan_of(("source-only", "fedrf-plus", "fedavg"), targets=("street",))
+    comparison, _ = compare(larger, finished.folder, local=True)
+    assert times(finished.folder).items() > before.items()
+    assert len(times(finished.folder)) == 5
+    assert comparison.as_json()["counts"]["finished"] == 3
+    assert "[3/3] fedavg, → street, seed 0: " in capsys.readouterr().err
+
+
+def test_variants_that_are_the_same_are_run_once(tmp_path):
+    plan = plan_of(("fedrf-plus",), targets=("street",), vary=["align.gamma=0.005", "align.weight=1"])
+    comparison, _ = compare(plan, tmp_path / "once", local=True)
+    assert len(times(tmp_path / "once")) == 1
+    first, second = comparison.as_json()["cells"]
+    assert (first["variant"], second["variant"]) == ("align.gamma=0.005", "align.weight=1")
+    assert first["final"] == second["final"] is not None
+    assert first["folder"] == second["folder"]
+
+
+class InterruptedOnce(LocalFederation):
+    """Ctrl-C in the middle of the second run."""
+
+    runs = 0
+
+    def __init__(self, *arguments):
+        InterruptedOnce.runs += 1
+        super().__init__(*arguments)
+
+    def wait(self, seconds):
+        if InterruptedOnce.runs == 2 and max(self.call("poll", 0)["rounds"].values()) >= 3:
+            InterruptedOnce.runs += 1
+            signal.raise_signal(signal.SIGINT)
+        return super().wait(0.001)
+
+
+def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path, monkeypatch):
+    slow = [*KEYS, "federation.checkpoint_seconds=0", "train.rounds=8", "federation.delays={rendered: 0.05}"]
+    plan = plan_of(keys=slow, targets=("street",))
+    with monkeypatch.context() as patch:
+        patch.setattr("fedrf.experiment.LocalFederation", InterruptedOnce)
+        comparison, complete = compare(plan, tmp_path / "out", local=True)
+    assert not complete
+    assert comparison.as_json()["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}
+    assert "| fedrf-plus | – |" in (tmp_path / "out/table.md").read_text()
+    (broken,) = tmp_path.glob("out/runs/*/fedrf-plus/*")
+    before = RunFolder(broken).rows()
+    assert 2 <= max(row["round"] for row in before) < 8
+    resumed, complete = compare(plan, tmp_path / "out", local=True)
+    assert complete
+    assert resumed.as_json()["counts"]["finished"] == 2
+    assert resumed.as_json()["cells"][0] == comparison.as_json()["cells"][0]
+    assert RunFolder(broken).rows()[: len(before)] == before  # gone on, not begun again
+    assert RunFolder(broken).read_summary()["rounds"] == 8
+
+
+def test_an_interruption_between_two_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.Announcer, "ended", lambda *_: signal.raise_signal(signal.SIGTERM))
+    comparison, complete = compare(plan_of(), tmp_path / "out", local=True)
+    assert not complete
+    assert comparison.as_json()["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.fixture
+def odd_features(tmp_path):
+    """Three domains, of which the last has a class that no other has: as a target it fails when it is read."""
+    random = np.random.RandomState(0)
+    for name, labels in {"a": [0, 1], "b": [0, 1], "c": [0, 1, 2]}.items():
+        np.savez(tmp_path / f"{name}.npz", X=random.randn(30, 5), y=np.resize(labels, 30))
+    return tmp_path
+
+
+def call(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["fedrf", "compare", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_a_run_that_fails_is_noted_and_the_others_go_on(odd_features, monkeypatch, capsys):
+    keys = [*FAST, "data.name=features", f"data.root={odd_features}", "model.extractor=identity"]
+    options = ["--methods", "fedrf-plus,source-only", "--targets", "c,a", "--seeds", "0", "--local", "--json"]
+    code, out, err = call(monkeypatch, capsys, *keys, *options, "--out", odd_features / "out")
+    assert code == 1
+    told = json.loads(out)
+    assert told["counts"] == {"finished": 2, "failed": 2, "unfinished": 0}
+    failed = told["cells"][0]
+    assert (failed["target"], failed["status"], failed["final"]) == ("c", "failed", None)
+    assert "label 2 is not one of the classes" in failed["error"]
+    assert err.endswith(f"fedrf: 2 of 4 runs failed; {odd_features}/out/table.csv has why\n")
+    headline = (odd_features / "out/table.md").read_text().split("**")[2]
+    assert "| failed |" in headline
+    assert "(1 of 2 runs)" in headline
+
+
+def test_json_is_alone_on_standard_output_and_slips_touch_nothing(finished, tmp_path, monkeypatch, capsys):
+    options = ["--methods", "source-only,fedrf-plus", "--targets", "street", "--seeds", "0,1", "--local"]
+    code, out, _ = call(monkeypatch, capsys, "digits", *FAST, *options, "--json", "--out", finished.folder)
+    assert code in (0, None)
+    assert json.loads(out)["seeds"] == [0, 1]
+    (tmp_path / "thesis.md").write_text("mine")
+    for arguments, complaint in (
+        (["digits", "--out", tmp_path], "holds something that is no comparison"),
+        (["digits", "--out", tmp_path / "thesis.md"], "is a file"),
+        (["digits", "--seeds", "0,x"], "--seeds takes whole numbers, at least 0, with commas between them; got 'x'"),
+        (["digits", "--methods", "fedavg,"], "--methods takes words with commas between them; got 'fedavg,'"),
+    ):
+        code, out, err = call(monkeypatch, capsys, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert complaint in err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.md"]
+
+
+def test_an_interrupted_call_exits_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module.Announcer, "ended", lambda *_: signal.raise_signal(signal.SIGINT))
+    options = ["--vary", "align.gamma=0.001,1", "--targets", "street", "--seeds", "0", "--local"]
+    code, out, err = call(monkeypatch, capsys, "digits", *FAST, *options, "--out", tmp_path / "out")
+    assert code == 130
+    assert "align.gamma=0.001" in out
+    assert f"repeat the call with --out {tmp_path}/out" in err
+    assert (tmp_path / "out/align.gamma.svg").exists()
+
+
+def test_help_teaches():
+    wide = {**os.environ, "COLUMNS": "120"}
+    told = subprocess.run(
+        [sys.executable, "-m", "fedrf", "compare", "--help"], capture_output=True, text=True, env=wide
+    ).stdout
+    for word in ("--methods", "--targets", "--sources", "--seeds", "--ablate", "--vary", "table.tex", "Examples"):
+        assert word in told
+
+
+@pytest.mark.ray
+def test_with_ray_the_same_figures(finished, tmp_path, ray_session):
+    comparison, complete = compare(plan_of(targets=("street",)), tmp_path / "ray", session=ray_session)
+    assert complete
+    local = {(one["variant"], one["task"], one["seed"]): one for one in finished.as_json()["cells"]}
+    for cell in comparison.as_json()["cells"]:
+        same = local[cell["variant"], cell["task"], cell["seed"]]
+        assert [cell[key] for key in ("final", "bytes_total")] == [same[key] for key in ("final", "bytes_total")]
