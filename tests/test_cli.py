@@ -193,7 +193,7 @@ def test_data_list_tells_what_is_there(tmp_path):
 def test_help_teaches():
     top = fedrf("--help")
     assert top.returncode == 0
-    for command in ("align", "doctor", "data"):
+    for command in ("align", "compare", "doctor", "data"):
         assert command in top.stdout
     about = fedrf("align", "--help").stdout
     for word in ("--gamma", "--sigma", "auto", "median", "Example"):

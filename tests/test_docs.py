@@ -51,12 +51,23 @@ def test_settings_that_the_documentation_names_are_allowed():
 def test_commands_that_the_documentation_shows_exist():
     text = "".join(
         (ROOT / name).read_text()
-        for name in ("README.md", "docs/protocol.md", "docs/data.md", "docs/sweeps.md", "cluster/README.md")
+        for name in (
+            "README.md",
+            "docs/protocol.md",
+            "docs/data.md",
+            "docs/compare.md",
+            "docs/sweeps.md",
+            "cluster/README.md",
+        )
     )
     options = set(re.findall(r"fedrf run [^\n`]*?(--[a-z]+)", text))
     known = subprocess.run([sys.executable, "-m", "fedrf", "run", "--help"], capture_output=True, text=True).stdout
     assert options >= {"--resume", "--address"}
     assert all(option in known for option in options)
+    comparing = set(re.findall(r" (--[a-z]+)", " ".join(re.findall(r"fedrf compare [^\n`]*", text))))
+    known = subprocess.run([sys.executable, "-m", "fedrf", "compare", "--help"], capture_output=True, text=True).stdout
+    assert comparing >= {"--methods", "--ablate", "--vary"}
+    assert all(option in known for option in comparing)
     sweeping = set(re.findall(r"python -m tune [^\n`]*?(--[a-z-]+)", text))
     known = subprocess.run([sys.executable, "-m", "tune", "--help"], capture_output=True, text=True).stdout
     assert sweeping >= {"--resume", "--space", "--closed-form"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 from fedrf.comparison.plan import Cell, Plan, Task, Variant
@@ -112,10 +112,10 @@ class Comparison:
             wanted=len(tasks) * len(seeds),
         )
 
-    def average(self, variant: Variant, section: str, key: str) -> float | None:
-        """Return the mean over all finished runs of a variant of a figure in their summaries."""
+    def median(self, variant: Variant, section: str, key: str) -> float | None:
+        """Return the median over all finished runs of a variant of a figure in their summaries."""
         found = [self.outcome(cell).summary[section][key] for cell in self.cells(variant) if self._finished(cell)]
-        return fmean(found) if found else None
+        return median(found) if found else None
 
     def over_runs(self) -> list[Difference]:
         """Return how the variants differ from the reference, paired over tasks and seeds."""

@@ -78,8 +78,8 @@ def accuracy_grid(comparison: Comparison, kind: str) -> Grid:
     if kind == "final":
         heads += ["sent a run", "seconds a run"]
         for row, variant in zip(rows, plan.variants, strict=True):
-            sent = comparison.average(variant, "communication", "bytes_total")
-            seconds = comparison.average(variant, "seconds", "total")
+            sent = comparison.median(variant, "communication", "bytes_total")
+            seconds = comparison.median(variant, "seconds", "total")
             row += [Entry("–" if sent is None else size(sent)), Entry("–" if seconds is None else f"{seconds:.1f}")]
     return Grid(title, heads, rows)
 
@@ -126,12 +126,13 @@ def remarks(comparison: Comparison) -> list[str]:
     """Return what must be said beside the tables."""
     plan, tests = comparison.plan, comparison.over_runs()
     said = [f"{task.label}: sources {', '.join(task.sources)}." for task in plan.tasks if task.together]
+    said.append("Bytes and seconds are medians over runs; the first run of a call also starts the clients' processes.")
     if tests:
         most = max(one.pairs for one in tests)
         said.append(
             "p is of Wilcoxon's signed-rank test, two-sided and exact where pairs are not very many; pairs that are "
-            f"equal are left out; Holm's correction is over all variants. With {most} pairs no p is below "
-            f"{_p(smallest_p(most))}."
+            f"equal are left out; Holm's correction is over all variants. The least p that is possible with "
+            f"as many pairs ({most}) is {_p(smallest_p(most))}."
         )
         few = f" With {ENOUGH_TASKS} tasks or more there is also a test over tasks."
         said.append(
