@@ -12,6 +12,7 @@ from typing import Any
 
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config, load_config
+from fedrf.selection import best
 
 WHOLE = ("round", "step", "final")
 SHOWN_KINDS = ("mean_embedding", "aligner", "classifier", "extractor")
@@ -140,7 +141,7 @@ def summarise(
         "rounds": rounds,
         "target_accuracy": {
             "final": last.get("accuracy"),
-            "selected": max(mine, key=lambda row: row["information"])["accuracy"] if mine else None,
+            "selected": (best(mine, "information") or {}).get("accuracy"),
             "oracle": max((row["accuracy"] for row in mine), default=None),
         },
         "target_information": last.get("information"),
