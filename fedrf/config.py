@@ -181,6 +181,9 @@ class FederationConfig(Section):
     mode: Literal["async", "sync"] = Field("async", description="async: nobody waits; sync: same seed, same bits")
     participants: Literal["all", "random"] = Field("all", description="S_t")
     messages: str = Field("same/same/same", description="whose Σℓ/W/C pass; see fedrf.membership")
+    drop: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="probability that a source's Σℓ, W or C is lost in a round, each on its own"
+    )
     classifier_interval: Count | Literal["never"] = Field(1, description="T_C, rounds between averages of C")
     prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
     aggregation: Literal["mean", "weighted", "median", "trimmed", "krum", "geometric-median", "fedasync", "fedbuff"] = (

@@ -80,6 +80,7 @@ def test_every_key_is_described():
         ("model.dim=100000", "model.dim=100000 must not exceed"),
         ("data.sources=[street, street]", "none twice"),
         ("data.sources=[handwritten]", "is also one of data.sources"),
+        ("federation.drop=1", "federation.drop=1: Input should be less than 1"),
         ("data.validation=1", "data.validation=1: Input should be less than 1"),
         ("track.select=validation", "track.select=validation needs samples that sources hold out: set data.validation"),
         ("track.select=luck", "track.select='luck': Input should be 'information', 'density', 'entropy', 'validation'"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrf.data.validation import hold_out
@@ -10,6 +10,7 @@ from fedrf.data.validation import hold_out
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=60).map(np.array)
 
 
+@settings(deadline=None)
 @given(LABELS, st.floats(0, 1, exclude_max=True), st.integers(0, 99))
 def test_each_class_gives_its_share_and_no_sample_is_on_both_sides(labels, share, seed):
     training, held_out = hold_out(labels, share, np.random.RandomState(seed))
