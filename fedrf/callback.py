@@ -32,6 +32,7 @@ class Saver(Callback):
             "figures": client.figures,
             "ballots": client.ballots,
             "stage": client.stage.state_dict() if client.stage else None,
+            "target_mean": client.held_out.target_mean if client.held_out else None,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -43,6 +44,8 @@ class Saver(Callback):
         client.ballots = state_dict["ballots"]
         if client.stage:
             client.stage.load_state_dict(state_dict["stage"])
+        if client.held_out:
+            client.held_out.target_mean = state_dict["target_mean"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Join the others, now that a checkpoint has been read."""

@@ -23,10 +23,13 @@ from fedrf.callback import Saver
 from fedrf.checkpoints import ClientFiles, write_atomically
 from fedrf.config import Config
 from fedrf.data.domains import num_classes
+from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
+from fedrf.data.validation import hold_out
 from fedrf.embedding import OwnEmbedding
 from fedrf.extractors import make_extractor
 from fedrf.features import RandomFourierFeatures, median_sigma
+from fedrf.held_out import HeldOut
 from fedrf.messages import (
     Aligner,
     AnyMessage,
@@ -43,7 +46,8 @@ from fedrf.methods import METHODS, Inbox
 from fedrf.model import Batch, DomainModel
 from fedrf.place import Place
 from fedrf.schedule import Schedule
-from fedrf.target_stage import Score, TargetStage, evaluate, judge, predict, vote
+from fedrf.scores import evenly
+from fedrf.target_stage import Figures, Score, TargetStage, evaluate, judge, predict, vote
 from fedrf.trunk import TrunkRows, trunk_rows
 from fedrf.warming import take_part
 
@@ -80,7 +84,7 @@ class Client:
         self.config, self.place, self.link, self.score, self.device = config, place, link, score, device
         self.schedule = Schedule(config, place.name, place.sources, place.target)
         self.labels = None if samples.labels is None else torch.from_numpy(samples.labels)
-        self.size = len(samples)
+        self.training, held_out = self._split(samples)
         self.method = METHODS[config.method]
         self.round = self.model_version = self.generation = 0
         self.committed = self.stopped = False
@@ -89,6 +93,9 @@ class Client:
         self.ballots: list[dict[str, Tensor]] = []
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
         self.model, self.trunk = self._build(samples)
+        self.held_out: HeldOut | None = None
+        if self.labels is not None and len(held_out):
+            self.held_out = HeldOut(self.training, held_out, self.labels, self.own.moves)
         self.probabilities: Tensor | None = None
         self._warm_start()
 
@@ -117,11 +124,28 @@ class Client:
             self._release_adapter()
             model, trunk, ballots = self.model, self.trunk, self.ballots
             self.probabilities = vote(model, trunk, ballots) if ballots else predict(model, trunk)
-            self._record(judge(self.probabilities, self.score) | {"final": 1.0})
+            last = judge(self.probabilities, self.score) | {"final": 1.0}
+            self._record(last if self.held_out is None else last | self.held_out.scores(model, trunk))
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
             file = ClientFiles(self.place.run, self.place.name).final
             write_atomically(file, lambda path: save_file(weights, path))
         self.link("finish", self.place.name)
+
+    def _split(self, samples: Samples) -> tuple[Integers, Integers]:
+        """Return the positions of samples to train with, and of those that a source holds out."""
+        share = self.config.data.validation
+        if samples.labels is None or not share:
+            return np.arange(len(samples)), np.arange(0)
+        random = np.random.RandomState([self.config.seed, self._position, 0x5C0E])
+        training, held_out = hold_out(samples.labels, share, random)
+        if not len(held_out):
+            self._note(f"data.validation={share:g} of {len(samples)} samples is too few to score with")
+        return training, held_out
+
+    @property
+    def _position(self) -> int:
+        """Which of all clients this is."""
+        return (*self.place.sources, self.place.target).index(self.place.name)
 
     def _build(self, samples: Samples) -> tuple[DomainModel, TrunkRows]:
         """Make the model, once σ is agreed on, and put all samples through the fixed part of the extractor."""
@@ -150,7 +174,7 @@ class Client:
         if is_fixed and self.stage and settled is not extractor.trunk:
             self._rows_below = lambda: rows_behind(extractor.trunk)
         with torch.no_grad():
-            some = trunk.pieces(np.linspace(0, self.size - 1, min(self.size, ROWS)).astype(np.int64), ROWS)
+            some = trunk.pieces(self.training[evenly(len(self.training), ROWS)], ROWS)
             extracted = torch.cat([piece if is_fixed else extractor.adapter(piece) for piece in some])
             width = median_sigma(normalize(extracted), settings.kernel)
         sigma, reply = self._greet(width, sum(parameter.numel() for parameter in extractor.adapter.parameters()))
@@ -198,7 +222,7 @@ class Client:
             self._record(figures)
 
     def _greet(self, width: float, extractor: int) -> tuple[float, Reply]:
-        count = self.size if self.config.federation.aggregation == "weighted" else 1
+        count = len(self.training) if self.config.federation.aggregation == "weighted" else 1
         greeting = Greeting(self.place.name, 0, self.place.attempt, width, extractor, count)
         answer: tuple[float, Reply] = self.link("greet", greeting)
         if answer[1].stop:
@@ -224,12 +248,11 @@ class Client:
         """Return the samples of one round, from nothing but seed, client and round: resuming needs no memory."""
         if number > self.last_round and self.commit():  # first, for nobody else should wait for what follows
             self._release_adapter()
-        count = len(self.trunk)
+        count = len(self.training)
         size = min(size, count)
         epoch, place = divmod(number - 1, max(1, count // size))
-        position = (*self.place.sources, self.place.target).index(self.place.name)
-        order = np.random.RandomState([self.config.seed, position, epoch, 0xDA7A]).permutation(count)
-        rows = torch.from_numpy(order[place * size : (place + 1) * size])
+        order = np.random.RandomState([self.config.seed, self._position, epoch, 0xDA7A]).permutation(count)
+        rows = torch.from_numpy(self.training[order[place * size : (place + 1) * size]])
         return Batch(number, rows, self.trunk[rows], None if self.labels is None else self.labels[rows])
 
     def _release_adapter(self) -> None:
@@ -265,6 +288,8 @@ class Client:
             messages.append(self._message(MeanEmbedding, own, number))
         reply = self._exchange(model, number, "round", messages)
         peers = tuple(torch.tensor(one.values, device=own.device) for one in reply.embeddings)
+        if self.held_out and peers:
+            self.held_out.target_mean = peers[0].cpu()
         self._learn(model, batch, features, Inbox(own, peers))
         self.figures |= {"seconds": time.perf_counter() - began, "waited": self.waited}
 
@@ -275,12 +300,18 @@ class Client:
             joint = self.stage.loss(model, batch, features, self.trunk, batch.round)
             terms |= {"loss": terms.get("loss", 0) + joint, "adaptation": joint.detach()}
         self.figures = {"round": float(batch.round), **{name: float(term.detach()) for name, term in terms.items()}}
-        if self.schedule.is_target and self._evaluates(batch.round):
-            self.figures |= evaluate(model, self.trunk, self.score)
+        if self._evaluates(batch.round):
+            self.figures |= self._evaluate(model)
         if "loss" in terms and terms["loss"].requires_grad:
             model.step(terms["loss"])
         if self.config.track.tensorboard:
             model.log_dict({name: value for name, value in self.figures.items() if name != "round"})
+
+    def _evaluate(self, model: DomainModel) -> Figures:
+        """Return the figures of the target's predictions, or of a source's for what it holds out."""
+        if self.schedule.is_target:
+            return evaluate(model, self.trunk, self.score)
+        return self.held_out.scores(model, self.trunk) if self.held_out else {}
 
     def _evaluates(self, number: int) -> bool:
         return number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average"
@@ -342,9 +373,9 @@ class Client:
     # All local samples
 
     def _all_features(self, model: DomainModel) -> Iterator[Tensor]:
-        """Yield the random features of all samples, in pieces that bound the memory."""
+        """Yield the random features of all samples to train with, in pieces that bound the memory."""
         with torch.no_grad():
-            for rows in self.trunk.split(ROWS):
+            for rows in self.trunk.pieces(self.training, ROWS):
                 yield model.features(rows.to(model.device))
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedrf.membership import WORDS, reaches_nobody
 from fedrf.presets import DATA_PRESETS, FEATURES, OWN, PRESETS
+from fedrf.selection import OF_SOURCES
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -70,6 +71,9 @@ class DataConfig(Section):
     clients: Count = Field(1, description="clients for each source, where there is a partition")
     concentration: Positive = Field(0.5, description="dirichlet: small is skewed labels; size: small is unequal sizes")
     shards: Count = Field(2, description="pieces of samples sorted by label that a client gets")
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of each source that is held out to score with; the scores validation and dev need it"
+    )
     allow_partial: bool = Field(False, description="use a data set that is not complete")
     skip_corrupt: bool = Field(False, description="leave out image files that cannot be decoded; decodes all to see")
 
@@ -177,6 +181,9 @@ class FederationConfig(Section):
     mode: Literal["async", "sync"] = Field("async", description="async: nobody waits; sync: same seed, same bits")
     participants: Literal["all", "random"] = Field("all", description="S_t")
     messages: str = Field("same/same/same", description="whose Σℓ/W/C pass; see fedrf.membership")
+    drop: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="probability that a source's Σℓ, W or C is lost in a round, each on its own"
+    )
     classifier_interval: Count | Literal["never"] = Field(1, description="T_C, rounds between averages of C")
     prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
     aggregation: Literal["mean", "weighted", "median", "trimmed", "krum", "geometric-median", "fedasync", "fedbuff"] = (
@@ -236,7 +243,10 @@ class TrackConfig(Section):
     project: str = "fedrf"
     group: str | None = Field(None, description="W&B group; default dataset-target")
     tensorboard: bool = Field(False, description="clients also write TensorBoard files through Lightning")
-    evaluate_every: Count = Field(10, description="rounds between evaluations at the target")
+    evaluate_every: Count = Field(10, description="rounds between evaluations at the target, and of scores")
+    select: Literal["information", "density", "entropy", "validation", "dev"] = Field(
+        "information", description="the score without target labels that chooses; see fedrf.scores"
+    )
 
 
 class Config(Section):
@@ -267,7 +277,18 @@ class Config(Section):
             )
         if self.model.dim > 2 * self.model.num_features:
             raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
+        self._check_selection()
         return self
+
+    def _check_selection(self) -> None:
+        """Make sure that there will be figures to choose by."""
+        select, messages = self.track.select, self.federation.messages
+        if select in OF_SOURCES and not self.data.validation:
+            raise ValueError(
+                f"track.select={select} needs samples that sources hold out: set data.validation, say to 0.2"
+            )
+        if select == "dev" and reaches_nobody(messages)[0]:
+            raise ValueError(f"track.select=dev needs Σℓ of the target; federation.messages={messages} lets none pass")
 
     def _check_classifier(self) -> None:
         """Make sure that the target gets something to classify with."""

@@ -14,12 +14,15 @@ word           clients whose message of this kind passes
 `random`       one source at random
 `none`         nobody
 ============== ==========================================================================
+
+Of these messages each is lost with probability `federation.drop`, on its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -51,15 +54,35 @@ def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset
 
 
 @lru_cache(maxsize=16)
-def membership(sources: tuple[str, ...], participants: str, messages: str, seed: int, round_number: int) -> Membership:
-    """Return the sets of round t (counted from 1) for `messages` such as ``same/subset/subset``."""
+def membership(
+    sources: tuple[str, ...],
+    participants: str,
+    messages: str,
+    seed: int,
+    round_number: int,
+    drop: float = 0.0,
+    certain: frozenset[str] = frozenset(),
+) -> Membership:
+    """Return the sets of round t (counted from 1) for `messages` such as ``same/subset/subset``.
+
+    With probability `drop` a message is lost, unless its kind is a `certain` one.
+    """
     rng = np.random.RandomState([seed, round_number, 0x5EED])
     chosen = frozenset(sources) if participants == "all" else random_subset(sources, rng)
     before, sets = chosen, []
     for word in messages.split("/"):
         before = _choose(word, sources, chosen, before, rng, round_number)
         sets.append(before)
-    return Membership(*sets)
+    if not drop:
+        return Membership(*sets)
+    # From a stream of their own: who is chosen does not depend on what is lost.
+    arrives = np.random.RandomState([seed, round_number, 0x1057]).rand(len(sets), len(sources)) >= drop
+    return Membership(
+        *(
+            chosen if kind in certain else chosen & frozenset(compress(sources, came))
+            for kind, chosen, came in zip(Membership._fields, sets, arrives, strict=True)
+        )
+    )
 
 
 def _choose(

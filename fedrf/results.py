@@ -12,6 +12,7 @@ from typing import Any
 
 from fedrf.checkpoints import write_atomically
 from fedrf.config import Config, load_config
+from fedrf.selection import SIGNS, best, evaluations
 
 WHOLE = ("round", "step", "final")
 SHOWN_KINDS = ("mean_embedding", "aligner", "classifier", "extractor")
@@ -117,13 +118,12 @@ def summarise(
 ) -> dict[str, Any]:
     """Put summary.json together.
 
-    `final` is the last evaluation, after everything; `selected` is the evaluation with the most informative
-    predictions, chosen without labels; `oracle` is the best one, chosen with them.
+    `final` is the last evaluation, after everything; `selected` is the best one by the score `track.select`, chosen
+    without labels; `oracle` is the best one, chosen with them.
     """
     target = config.data.target
-    scored = [row for row in rows if "accuracy" in row]
-    mine = [row for row in scored if row["client"] == target]
-    last: dict[str, Any] = next((row for row in reversed(rows) if row["client"] == target and row.get("final")), {})
+    mine = evaluations(rows, target)
+    last: dict[str, Any] = next((row for row in reversed(mine) if row.get("final")), {})
     traffic: dict[tuple[str, str], int] = progress.get("traffic", {})
     by_kind = dict.fromkeys(SHOWN_KINDS, 0)
     for (_, kind), number in traffic.items():
@@ -140,11 +140,14 @@ def summarise(
         "rounds": rounds,
         "target_accuracy": {
             "final": last.get("accuracy"),
-            "selected": max(mine, key=lambda row: row["information"])["accuracy"] if mine else None,
-            "oracle": max((row["accuracy"] for row in mine), default=None),
+            "selected": (best(mine, config.track.select) or {}).get("accuracy"),
+            "oracle": max((row["accuracy"] for row in mine if "accuracy" in row), default=None),
         },
         "target_information": last.get("information"),
-        "source_accuracy": {row["client"]: row["accuracy"] for row in scored if row["client"] != target},
+        "scores": {score: last[score] for score in SIGNS if score in last},
+        "source_accuracy": {
+            row["client"]: row["accuracy"] for row in rows if "accuracy" in row and row["client"] != target
+        },
         "communication": {
             "bytes_total": total,
             "bytes_per_round": total / rounds if rounds else 0.0,

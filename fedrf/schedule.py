@@ -9,9 +9,13 @@ from fedrf.membership import Membership, membership, reaches_nobody
 
 
 def members_of(config: Config, sources: tuple[str, ...], number: int) -> Membership:
-    """Return whose messages pass in round t."""
-    federation = config.federation
-    return membership(sources, federation.participants, federation.messages, config.seed, number)
+    """Return whose messages pass in round t; the last W and C of a run are sent until they arrive."""
+    federation, rounds, interval = config.federation, config.train.rounds, config.federation.classifier_interval
+    last = {"aligner": rounds, "classifier": rounds - (0 if interval == "never" else rounds % interval)}
+    certain = frozenset(kind for kind, round_number in last.items() if round_number == number)
+    return membership(
+        sources, federation.participants, federation.messages, config.seed, number, federation.drop, certain
+    )
 
 
 @dataclass(frozen=True)

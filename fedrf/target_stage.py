@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from fedrf.adaptation import entropy, information, pseudo_labels
 from fedrf.config import Config
 from fedrf.model import Batch, DomainModel
+from fedrf.scores import density
 from fedrf.trunk import TrunkRows
 
 ROWS = 2048
@@ -84,6 +85,7 @@ def judge(probabilities: Tensor, score: Score) -> Figures:
     return {
         **({} if accuracy is None else {"accuracy": accuracy}),
         "information": float(information(probabilities)),
+        "density": float(density(probabilities)),
         "entropy": float(entropy(probabilities).mean()),
     }
 

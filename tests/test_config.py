@@ -80,6 +80,10 @@ def test_every_key_is_described():
         ("model.dim=100000", "model.dim=100000 must not exceed"),
         ("data.sources=[street, street]", "none twice"),
         ("data.sources=[handwritten]", "is also one of data.sources"),
+        ("federation.drop=1", "federation.drop=1: Input should be less than 1"),
+        ("data.validation=1", "data.validation=1: Input should be less than 1"),
+        ("track.select=validation", "track.select=validation needs samples that sources hold out: set data.validation"),
+        ("track.select=luck", "track.select='luck': Input should be 'information', 'density', 'entropy', 'validation'"),
         ("train.rounds", "an override is section.key=value; got 'train.rounds'"),
         ("=3", "an override is section.key=value"),
         ("seed.x=3", "seed"),
@@ -105,6 +109,13 @@ def test_a_vote_has_nothing_to_adapt(when):
 def test_buffers_are_for_asynchrony():
     with pytest.raises(ValueError, match="aggregation=fedbuff is for mode=async"):
         load_config(None, ["federation.mode=sync", "federation.aggregation=fedbuff"])
+
+
+def test_density_ratios_need_the_means_of_the_target():
+    held_out = ["track.select=dev", "data.validation=0.2"]
+    assert load_config(None, held_out).digest == load_config(None, ["data.validation=0.2"]).digest
+    with pytest.raises(ValueError, match=r"track\.select=dev needs Σℓ of the target; federation\.messages=none"):
+        load_config(None, [*held_out, "federation.messages=none/participants/same"])
 
 
 def test_a_file_that_is_none(tmp_path):

@@ -43,7 +43,7 @@ def test_the_search_space_in_the_documentation_is_one(tmp_path):
 
 def test_settings_that_the_documentation_names_are_allowed():
     table = re.findall(r"^\| .* \| `(federation\.[^`]*)` \|$", (ROOT / "docs/protocol.md").read_text(), re.MULTILINE)
-    assert len(table) == 10
+    assert len(table) == 11
     for overrides in table:
         load_config(None, ["method=fedrf-tca", *overrides.split()])
 

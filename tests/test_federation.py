@@ -21,8 +21,9 @@ from fedrf.membership import membership
 from fedrf.messages import Reply
 from fedrf.place import Place
 from fedrf.results import RunFolder
+from fedrf.schedule import members_of
 from fedrf.tca import DomainStatistics, ScatterProblem
-from tests.conftest import TINY
+from tests.conftest import TINY, final_weights
 
 SYNC = {**TINY, "federation.mode": "sync"}
 LITERAL = {**SYNC, "method": "fedrf-tca"}
@@ -82,7 +83,7 @@ def algorithm_5(config, folder):
         for name, model in models.items()
     }
     for number in range(1, config.train.rounds + 1):
-        chosen = membership(sources, federation.participants, federation.messages, config.seed, number)
+        chosen = members_of(config, sources, number)
         batches = {name: clients[name].batch(number, config.train.batch_size) for name in names}
         features = {name: models[name].features(batches[name].inputs) for name in names}
         own = {name: features[name].mean(0) for name in names}
@@ -128,8 +129,9 @@ def average(models, senders, target, kind, target_counts):
         {"federation.participants": "random", "federation.classifier_interval": 3},
         {"federation.participants": "random", "federation.messages": "same/subset/subset"},
         {"federation.messages": "ordered/random/same", "train.rounds": 9},
+        {"federation.drop": 0.5, "federation.classifier_interval": 2},
     ],
-    ids=["I", "II", "III", "table III (III)", "C"],
+    ids=["I", "II", "III", "table III (III)", "C", "drop"],
 )
 def test_sync_mode_is_algorithm_5(tmp_path, more):
     config = load_config(None, {**LITERAL, "model.sigma": 1.0, "federation.classifier_interval": 1, **more})
@@ -209,6 +211,7 @@ SETTINGS = {
     "E": {"federation.prediction": "vote", "federation.messages": "random/random/none"},
     "without Σℓ": {"federation.messages": "none/participants/same"},
     "T_C = T": {"federation.classifier_interval": 6},
+    "lost messages": {"federation.drop": 0.5, "federation.messages": "same/same/subset"},
 }
 
 
@@ -220,9 +223,7 @@ def test_the_settings_of_the_paper_send_exactly_what_they_say(tmp_path, setting,
     result, _ = run_sniffed(overrides, tmp_path / "run")
     sources, _ = clients_of(config.data)
     federation, rounds, size = config.federation, config.train.rounds, 4 * 60
-    rounds_sets = [
-        membership(sources, federation.participants, federation.messages, 0, number) for number in range(1, rounds + 1)
-    ]
+    rounds_sets = [members_of(config, sources, number) for number in range(1, rounds + 1)]
     interval = federation.classifier_interval
     classifier = 4 * (8 * 10 + 10 if method == "fedrf-plus" else 8 * 100 + 100 + 100 * 101 + 100 * 10 + 10)
     votes = federation.prediction == "vote"
@@ -404,6 +405,36 @@ def test_without_waiting_the_target_sees_no_more_sources_than_the_setting_allows
 def test_a_target_that_never_got_a_classifier_says_so(tmp_path, overrides):
     result, _ = run_sniffed({**TINY, **overrides}, tmp_path / "run")
     assert any("never received a classifier" in failure for failure in result.summary["failures"])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_classifier_reaches_the_target_however_many_messages_are_lost(tmp_path, mode):
+    """T_C does not divide T: there is one C of each source, and W after the last round."""
+    settings = {**TINY, "federation.mode": mode, "federation.drop": 0.999, "federation.classifier_interval": 4}
+    result, seen = run_sniffed({**settings, "adapt.when": "never"}, tmp_path / "run")
+    assert result.summary["failures"] == []
+    sent = [
+        message
+        for name, arguments, _ in seen
+        if name == "exchange"
+        for message in arguments[0].messages
+        if message.kind != "metrics"
+    ]
+    assert {(message.kind, message.round) for message in sent} == {("classifier", 5), ("aligner", 7)}
+    weights = load_file(result.folder / "checkpoints/handwritten/final.safetensors")["classifier.weight"].ravel()
+    classifiers = [torch.tensor(message.values)[:80] for message in sent if message.kind == "classifier"]
+    if mode == "sync":
+        assert len(sent) == 6
+        torch.testing.assert_close(weights, torch.stack(classifiers).mean(0))
+    fresh = new_client(load_config(None, {**TINY, "model.sigma": 1.0}), "street", tmp_path).model
+    assert not torch.equal(weights, fresh.get_part("classifier")[:80])  # not what it began with
+
+
+def test_lost_messages_leave_the_same_bits(tmp_path):
+    lossy = {**SYNC, "federation.drop": 0.4, "federation.participants": "random"}
+    first, again = (fedrf.run(None, lossy, out=tmp_path / name, local=True) for name in ("first", "again"))
+    assert final_weights(first) == final_weights(again)
+    assert first.finished
 
 
 @pytest.mark.parametrize("sharing", ["frozen", "local", "averaged"])

@@ -2,9 +2,14 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fedrf.membership import membership
+from fedrf.config import load_config
+from fedrf.membership import WORDS, membership
+from fedrf.schedule import Schedule, members_of
 
 SOURCES = ("a", "b", "c", "d")
 
@@ -58,3 +63,52 @@ def test_without_embeddings_the_rest_still_passes():
 def test_the_seed_and_the_round_decide_and_nothing_else():
     assert sets("same/subset/subset", "random", seed=3) == sets("same/subset/subset", "random", seed=3)
     assert sets("same/subset/subset", "random", seed=3) != sets("same/subset/subset", "random", seed=4)
+
+
+ANY = st.tuples(*[st.sampled_from(WORDS)] * 3).map("/".join)
+PARTICIPANTS = st.sampled_from(["all", "random"])
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@settings(deadline=None)
+@given(ANY, PARTICIPANTS, SEEDS, st.integers(1, 10**6), st.floats(0, 1, exclude_max=True))
+def test_what_is_lost_does_not_change_who_is_chosen(messages, participants, seed, number, drop):
+    chosen = membership(SOURCES, participants, messages, seed, number)
+    assert membership(SOURCES, participants, messages, seed, number, 0.0) == chosen
+    came = membership(SOURCES, participants, messages, seed, number, drop)
+    assert all(fewer <= whole for fewer, whole in zip(came, chosen, strict=True))
+    certain = membership(SOURCES, participants, messages, seed, number, drop, frozenset({"aligner"}))
+    assert certain == came._replace(aligner=chosen.aligner)
+    less = membership(SOURCES, participants, messages, seed, number, drop / 2)
+    assert all(fewer <= more for fewer, more in zip(came, less, strict=True))
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)  # a matter of chance, but always of the same
+@given(SEEDS, st.floats(0.1, 0.9))
+def test_messages_are_lost_as_often_as_said_and_each_kind_and_source_on_its_own(seed, drop):
+    rounds = 400
+    drawn = [membership(SOURCES, "all", "same/same/same", seed, number, drop) for number in range(1, rounds + 1)]
+    lost = np.array([[[name not in chosen for name in SOURCES] for chosen in one] for one in drawn], dtype=float)
+    assert abs(lost.mean() - drop) < 5 * np.sqrt(drop * (1 - drop) / lost.size)
+    correlations = np.corrcoef(lost.reshape(rounds, -1).T)[~np.eye(12, dtype=bool)]
+    assert np.abs(correlations).max() < 6 / np.sqrt(rounds)
+    one_round_later = np.corrcoef(lost[:-1].ravel(), lost[1:].ravel())[0, 1]
+    assert abs(one_round_later) < 6 / np.sqrt(lost.size)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.integers(1, 12), st.integers(1, 12))
+def test_everybody_knows_the_same_and_the_last_of_each_part_arrives(seed, rounds, interval):
+    interval = min(interval, rounds)
+    keys = {"seed": seed, "train.rounds": rounds, "federation.classifier_interval": interval, "federation.drop": 0.9}
+    config = load_config(None, keys)
+    for number in range(1, rounds + 1):
+        expected = members_of(config, SOURCES, number)
+        for name in SOURCES:
+            mine = Schedule(config, name, SOURCES, "t")
+            assert mine.sends_embedding(number) == (name in expected.mean_embedding)
+            assert ("aligner" in mine.parts_after(number)) == (name in expected.aligner)
+            is_due = number % interval == 0
+            assert ("classifier" in mine.parts_after(number)) == (is_due and name in expected.classifier)
+    assert members_of(config, SOURCES, rounds).aligner == set(SOURCES)
+    assert members_of(config, SOURCES, rounds - rounds % interval).classifier == set(SOURCES)

@@ -50,8 +50,8 @@ def sweep(
     """Sweep γ, σ, N and T_C, or whatever a space names, and choose without labels.
 
     The first trial is the recipe as it is. Every trial is a whole federation: it reserves what its clients need, waits
-    until that is free, and leaves a run directory. Trials compare by how much the predictions for the target tell
-    (information maximisation); accuracies, where labels are known, are only shown.
+    until that is free, and leaves a run directory. Trials compare by the score `track.select`, by default how much the
+    predictions for the target tell (information maximisation); accuracies, where labels are known, are only shown.
 
     The folder then has a table (`trials.csv`), `best.yaml` for `fedrf run`, `report.html` with pictures, and
     `summary.json`. A sweep that was killed or interrupted goes on when the call is repeated with `--resume`; trials

@@ -21,7 +21,7 @@ class Halving(ASHAScheduler):
     """
 
     def __init__(self, config: Config, slowest_interval: int) -> None:
-        self.target, whole = config.data.target, length(config)
+        self.config, whole = config, length(config)
         # Before the first average of classifiers the target has none, and its score says nothing.
         grace = min(max(whole // REDUCTION**2, slowest_interval, 1), whole)
         # In the second half there is little left to save, and at its end the last stage works on the score itself.
@@ -33,7 +33,7 @@ class Halving(ASHAScheduler):
         super().on_trial_add(tune_controller, trial)
         bracket = self._trial_info[trial.trial_id]
         with suppress(ValueError):  # a point whose values do not go together has done nothing, and will fail
-            for result in evaluations(_folder(trial), self.target):
+            for result in evaluations(_folder(trial), self.config):
                 bracket.on_result(trial, result[TIME], result[SCORE])
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:

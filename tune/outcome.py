@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ ORDER = ("finished", "stopped early", "unfinished", "failed")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One trial. `score` needs no labels and chooses; `accuracy`, where labels are known, is for the record."""
+    """One trial. `score` needs no labels and chooses, the most being best; `accuracy`, if known, is for the record."""
 
     number: int
     status: str
@@ -49,7 +50,7 @@ class Outcome:
 def best(outcomes: Sequence[Outcome]) -> Outcome | None:
     """Return the trial with the best score of those that finished: scores from the middle of a run do not compare."""
     finished = [one for one in outcomes if one.status == "finished" and one.score is not None]
-    return max(finished, key=lambda one: one.score or 0.0, default=None)
+    return max(finished, key=_worth, default=None)
 
 
 def oracle(outcomes: Sequence[Outcome]) -> Outcome | None:
@@ -60,7 +61,11 @@ def oracle(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the trials, best first: finished ones by score, then the others by how far they came."""
-    return sorted(outcomes, key=lambda one: (ORDER.index(one.status), -(one.score or 0.0), -one.progress))
+    return sorted(outcomes, key=lambda one: (ORDER.index(one.status), -_worth(one), -one.progress))
+
+
+def _worth(outcome: Outcome) -> float:
+    return -inf if outcome.score is None else outcome.score
 
 
 def describe(point: Point) -> str:

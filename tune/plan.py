@@ -13,6 +13,7 @@ from fedrf.checkpoints import write_atomically
 from fedrf.config import Config, Section, read_given, value_of
 from fedrf.experiment import settled_config
 from fedrf.membership import reaches_nobody
+from fedrf.selection import OF_SOURCES
 from tune.space import (
     Measured,
     Parameter,
@@ -120,6 +121,10 @@ def make_plan(
         raise ValueError("--samples is for --search random and bayes; a grid has as many points as its space says")
     if samples is not None and samples < 1:
         raise ValueError(f"--samples must be at least 1; got {samples}")
+    if early_stopping and config.track.select in OF_SOURCES:
+        raise ValueError(
+            f"track.select={config.track.select} is the sources' to say, and known at the end of a trial: --to-the-end"
+        )
     if search == "bayes":
         import_optuna()
     for key in list(parameters):

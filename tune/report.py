@@ -24,8 +24,8 @@ TEMPLATE = Environment(autoescape=True).from_string("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>fedrf sweep</title><style>{{ style }}</style></head><body>
 <h1>{{ summary.recipe }}: {{ outcomes|length }} trials</h1>
 <p>{% for status, number in summary.counts.items() if number %}{{ number }} {{ status }}{{ ", " if not loop.last }}{%
-endfor %}. Trials compare by how much their predictions for the target tell, which needs no labels; the best of those
-that finished is in best.yaml{% if summary.best %} (trial {{ summary.best.number }}, accuracy
+endfor %}. Trials compare by {{ select }} (track.select), which needs no labels; the best of those that finished is in
+best.yaml{% if summary.best %} (trial {{ summary.best.number }}, accuracy
 {{ percent(summary.best.accuracy) }}){% endif %}. Accuracies are for the record{% if summary.oracle %}: the best of
 them, {{ percent(summary.oracle.accuracy) }} in trial {{ summary.oracle.number }}, is an oracle's choice{% endif %}.</p>
 {% for picture in pictures %}{{ picture|safe }}{% endfor %}
@@ -50,6 +50,7 @@ def write_report(folder: Path, summary: dict[str, Any], outcomes: Sequence[Outco
         (folder / f"{key}.svg").write_text(drawing)
     page = TEMPLATE.render(
         summary=summary,
+        select=plan.config.track.select,
         outcomes=ranked(outcomes),
         keys=list(plan.space),
         pictures=[embedded(drawing) for drawing in drawings.values()],

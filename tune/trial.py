@@ -11,7 +11,7 @@ import fcntl
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -25,10 +25,11 @@ from fedrf.config import Config
 from fedrf.experiment import run_on
 from fedrf.results import RunFolder, RunResult
 from fedrf.runtime import RaySession
+from fedrf.selection import merit
 from tune.space import Point, varied
 
 TIME, SCORE = "progress", "score"
-NOTHING_TOLD = -inf  # the score of predictions that are not numbers
+NOTHING_TOLD = -inf  # the score of predictions that are not numbers, as `fedrf.selection.merit` has it
 STOPPED = "stopped.json"
 Result = dict[str, Any]
 
@@ -63,19 +64,16 @@ def length(config: Config) -> int:
     return config.train.rounds + (config.adapt.steps if config.adapt.when == "last" else 0) + 1
 
 
-def as_result(row: Mapping[str, Any]) -> Result:
+def as_result(row: Mapping[str, Any], select: str) -> Result:
     """Return what one evaluation at the target says; only the score, which needs no labels, decides anything."""
     progress = int(row["round"] + row.get("step", 0))
-    return {TIME: progress, SCORE: _told(row["information"]), "accuracy": row.get("accuracy")}
+    return {TIME: progress, SCORE: merit(row, select), "accuracy": row.get("accuracy")}
 
 
-def _told(information: float | None) -> float:
-    return NOTHING_TOLD if information is None or not isfinite(information) else information
-
-
-def evaluations(folder: Path, target: str) -> list[Result]:
+def evaluations(folder: Path, config: Config) -> list[Result]:
     """Return all evaluations at the target that a run directory has, but for the last."""
-    return [as_result(row) for row in RunFolder(folder).rows() if _is_evaluation(row, target)]
+    target, select = config.data.target, config.track.select
+    return [as_result(row, select) for row in RunFolder(folder).rows() if _is_evaluation(row, target)]
 
 
 def note_stop(folder: Path, result: Mapping[str, Any]) -> None:
@@ -143,13 +141,12 @@ class Trial(Trainable):
         """Run, or run on, to the end; what the sweep has seen enough of stays as it is."""
         if (folder / STOPPED).exists():
             return {**json.loads((folder / STOPPED).read_text()), "done": True}
-        target = config.data.target
-        return _final(run_on(config, folder, session=self._session, observe=lambda rows: self._observe(rows, target)))
+        return _final(run_on(config, folder, session=self._session, observe=lambda rows: self._observe(rows, config)))
 
-    def _observe(self, rows: list[dict[str, Any]], target: str) -> bool:
+    def _observe(self, rows: list[dict[str, Any]], config: Config) -> bool:
         for row in rows:
-            if _is_evaluation(row, target):
-                self._outcomes.put(as_result(row))
+            if _is_evaluation(row, config.data.target):
+                self._outcomes.put(as_result(row, config.track.select))
         return self._enough.is_set()
 
 
@@ -157,7 +154,7 @@ def _final(result: RunResult) -> Result:
     summary = result.summary
     return {
         TIME: length(result.config),
-        SCORE: _told(summary["target_information"]),
+        SCORE: merit(summary["scores"], result.config.track.select),
         "accuracy": summary["target_accuracy"]["final"],
         "oracle": summary["target_accuracy"]["oracle"],
         "bytes": summary["communication"]["bytes_total"],

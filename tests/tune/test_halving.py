@@ -73,12 +73,19 @@ def test_a_trial_is_as_long_as_its_rounds_and_steps():
 
 def test_predictions_that_are_not_numbers_never_win(make, tmp_path):
     row = {"client": "handwritten", "round": 9, "information": float("nan")}
-    assert as_result(row)[SCORE] == as_result(row | {"information": None})[SCORE] == NOTHING_TOLD
+    assert as_result(row, "information")[SCORE] == NOTHING_TOLD
+    assert as_result(row | {"information": None}, "information")[SCORE] == NOTHING_TOLD
     halving, good, bad = make(), trial("good", tmp_path), trial("bad", tmp_path, 0.2)
     for one in (good, bad):
         halving.on_trial_add(None, one)
     halving.on_trial_result(None, good, result(9, 0.0))
-    assert halving.on_trial_result(None, bad, as_result(row)) == halving.STOP
+    assert halving.on_trial_result(None, bad, as_result(row, "information")) == halving.STOP
+
+
+def test_another_score_may_decide_and_less_entropy_is_more_worth():
+    row = {"client": "handwritten", "round": 9, "step": 2, "information": 0.4, "density": 3.0, "entropy": 0.7}
+    assert as_result(row, "density") == result(11, 3.0, accuracy=None)
+    assert as_result(row, "entropy") == result(11, -0.7, accuracy=None)
 
 
 def test_a_point_whose_values_do_not_go_together_is_no_reason_to_fall(make, tmp_path):
