@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
@@ -11,9 +12,11 @@ from typing import Any, NamedTuple
 from fedrf.comparison.plan import Cell, Plan, Task, Variant
 from fedrf.comparison.significance import Difference, differences
 from fedrf.results import RunFolder
+from fedrf.selection import SIGNS, best
 
 ACCURACIES = ("final", "selected", "oracle")
 BASELINE = "source-only"
+ORACLE = "oracle (chosen with target labels)"
 MARGIN = 0.01  # so much worse than the baseline is worth a line
 ENOUGH_TASKS = 6  # for a test over tasks alone: with fewer no p could be below 0.05
 
@@ -100,15 +103,18 @@ class Comparison:
 
     def mean(self, variant: Variant, task: Task | None = None, kind: str = "final") -> Mean:
         """Return mean and deviation over seeds on one task; without a task, of the mean over tasks."""
-        known = self.accuracies(variant, task, kind)
+        return self.mean_of(self.accuracies(variant, task, kind), task)
+
+    def mean_of(self, known: Mapping[tuple[Task, int], float], task: Task | None = None) -> Mean:
+        """Return mean and deviation of figures by task and seed."""
         tasks, seeds = self.plan.tasks if task is None else (task,), self.plan.seeds
         by_task = [[known[one, seed] for seed in seeds if (one, seed) in known] for one in tasks]
         whole = [[known[one, seed] for one in tasks] for seed in seeds if all((one, seed) in known for one in tasks)]
         by_seed = [fmean(one) for one in whole]
         return Mean(
-            value=fmean(fmean(one) for one in by_task if one) if known else None,
+            value=fmean(fmean(one) for one in by_task if one) if any(by_task) else None,
             spread=stdev(by_seed) if len(by_seed) > 1 else None,
-            runs=len(known),
+            runs=sum(map(len, by_task)),
             wanted=len(tasks) * len(seeds),
         )
 
@@ -132,6 +138,27 @@ class Comparison:
     def _task_means(self, variant: Variant) -> dict[Task, float]:
         means = {task: self.mean(variant, task).value for task in self.plan.tasks}
         return {task: value for task, value in means.items() if value is not None}
+
+    def choices(self) -> dict[str, dict[tuple[Task, int], float]]:
+        """Return the accuracy of the variant that each score would choose, by task and seed.
+
+        Beside them what a fixed choice and an oracle come to. Only where all variants are finished; empty where
+        variants are no settings to choose from, or the runs have no scores.
+        """
+        chosen: dict[str, dict[tuple[Task, int], float]] = {f"by {score}": {} for score in SIGNS}
+        fixed, oracle = chosen.setdefault(f"always {self.plan.reference.name}", {}), chosen.setdefault(ORACLE, {})
+        for place in product(self.plan.tasks, self.plan.seeds) if self.plan.is_choice else ():
+            summaries = [self.outcome(cell).summary for cell in self.plan.cells if (cell.task, cell.seed) == place]
+            rows = [one.get("scores", {}) | {"accuracy": one["target_accuracy"]["final"]} for one in summaries if one]
+            if len(rows) < len(self.plan.variants) or any(row["accuracy"] is None for row in rows):
+                continue
+            for score in SIGNS:
+                row = best(rows, score)
+                if row is not None and all(score in one for one in rows):
+                    chosen[f"by {score}"][place] = row["accuracy"]
+            fixed[place], oracle[place] = rows[0]["accuracy"], max(row["accuracy"] for row in rows)
+        found = {name: figures for name, figures in chosen.items() if figures}
+        return found if len(found) > 2 else {}
 
     def below_baseline(self) -> list[tuple[Variant, Task, float]] | None:
         """Return where a variant is worse than no alignment, and by how much; None where that is not among them."""
@@ -174,6 +201,13 @@ class Comparison:
             "worse_than_source_only": None
             if below is None
             else [{"variant": one.name, "task": task.label, "difference": by} for one, task, by in below],
+            "choices": {
+                name: {
+                    "mean": self.mean_of(figures)._asdict(),
+                    **{task.label: self.mean_of(figures, task)._asdict() for task in plan.tasks},
+                }
+                for name, figures in self.choices().items()
+            },
             "notes": list(plan.notes),
             "cells": list(self.lines()),
         }
@@ -197,4 +231,5 @@ class Comparison:
                 "status": outcome.status,
                 "folder": str(outcome.folder.relative_to(self.folder)),
                 "error": outcome.error,
+                **{f"score_{score}": summary.get("scores", {}).get(score) for score in SIGNS},
             }

@@ -76,14 +76,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells, in the order in which they are run: the first seed of everything first."""
+    """All cells, in the order in which they are run: the first seed of everything first.
+
+    `is_choice` where the variants are settings between which somebody would have to choose.
+    """
 
     recipe: str
     tasks: tuple[Task, ...]
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
-    notes: tuple[str, ...] = ()
+    is_choice: bool
+    notes: tuple[str, ...]
 
     @property
     def reference(self) -> Variant:
@@ -154,8 +158,8 @@ def make_plan(
                 config = configs[task, variant.name].model_copy(update={"seed": seed})
                 cells.append(Cell(task, variant, seed, config, config.digest))
     _check_knobs(cells)
-    found = tuple(dict.fromkeys([*notes, *missing]))
-    return Plan(Path(recipe).stem if recipe else "defaults", tasks, variants, seeds, tuple(cells), found)
+    name = Path(recipe).stem if recipe else "defaults"
+    return Plan(name, tasks, variants, seeds, tuple(cells), ablate or bool(vary), (*notes, *missing))
 
 
 def _methods(wanted: Sequence[str]) -> tuple[str, ...]:

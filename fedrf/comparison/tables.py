@@ -58,13 +58,17 @@ class Grid(NamedTuple):
 
 def grids(comparison: Comparison) -> list[Grid]:
     """Return all tables, the headline first."""
-    return [*(accuracy_grid(comparison, kind) for kind in TITLES), *significance_grids(comparison)]
+    return [*(accuracy_grid(comparison, kind) for kind in TITLES), *further_grids(comparison)]
+
+
+def further_grids(comparison: Comparison) -> list[Grid]:
+    """Return all tables but those of accuracies."""
+    return [*significance_grids(comparison), *choice_grids(comparison)]
 
 
 def accuracy_grid(comparison: Comparison, kind: str) -> Grid:
     """Return variants in rows, tasks and their mean in columns; the headline also has bytes and seconds of a run."""
-    plan = comparison.plan
-    columns: list[Task | None] = [*plan.tasks, *([None] if len(plan.tasks) > 1 else [])]
+    plan, columns = comparison.plan, _columns(comparison)
     title = TITLES[kind] + (f"; mean ± standard deviation over {len(plan.seeds)} seeds" if len(plan.seeds) > 1 else "")
     rows = [[Entry(variant.name)] for variant in plan.variants]
     for task in columns:
@@ -74,7 +78,7 @@ def accuracy_grid(comparison: Comparison, kind: str) -> Grid:
         for row, variant, one in zip(rows, plan.variants, means, strict=True):
             is_best = one.value is not None and one.runs == most and _rounded(one.value) == best
             row.append(Entry(_written(comparison, variant, task, one), is_best and len(rows) > 1))
-    heads = ["", *("mean" if task is None else task.label for task in columns)]
+    heads = _heads(columns)
     if kind == "final":
         heads += ["sent a run", "seconds a run"]
         for row, variant in zip(rows, plan.variants, strict=True):
@@ -84,14 +88,28 @@ def accuracy_grid(comparison: Comparison, kind: str) -> Grid:
     return Grid(title, heads, rows)
 
 
+def _columns(comparison: Comparison) -> list[Task | None]:
+    """Return all tasks, and None for their mean if they are several."""
+    tasks = comparison.plan.tasks
+    return [*tasks, *([None] if len(tasks) > 1 else [])]
+
+
+def _heads(columns: Sequence[Task | None]) -> list[str]:
+    return ["", *("mean" if task is None else task.label for task in columns)]
+
+
 def _rounded(value: float) -> float:
     return round(100 * value, 1)
 
 
 def _written(comparison: Comparison, variant: Variant, task: Task | None, mean: Mean) -> str:
+    statuses = {comparison.outcome(cell).status for cell in comparison.cells(variant, task)}
+    return "failed" if mean.value is None and "failed" in statuses else _percentage(mean)
+
+
+def _percentage(mean: Mean) -> str:
     if mean.value is None:
-        statuses = {comparison.outcome(cell).status for cell in comparison.cells(variant, task)}
-        return "failed" if "failed" in statuses else "–"
+        return "–"
     spread = "" if mean.spread is None else f" ± {100 * mean.spread:.1f}"
     some = f" ({mean.runs} of {mean.wanted} runs)" if mean.runs < mean.wanted else ""
     return f"{100 * mean.value:.1f}{spread}{some}"
@@ -106,6 +124,17 @@ def significance_grids(comparison: Comparison) -> list[Grid]:
     }
     heads = ["", "mean difference", "pairs", "better", "worse", "equal", "p", "p (Holm)"]
     return [Grid(title, heads, [_difference_row(one) for one in found]) for title, found in tests.items() if found]
+
+
+def choice_grids(comparison: Comparison) -> list[Grid]:
+    """Return what choosing a variant by each score comes to, where there is a choice."""
+    columns = _columns(comparison)
+    rows = [
+        [Entry(name), *(Entry(_percentage(comparison.mean_of(figures, task))) for task in columns)]
+        for name, figures in comparison.choices().items()
+    ]
+    title = "Accuracy in % of the variant that a score without target labels chooses for each task and seed"
+    return [Grid(title, _heads(columns), rows)] if rows else []
 
 
 def _difference_row(one: Difference) -> list[Entry]:
@@ -217,7 +246,7 @@ def write_tables(comparison: Comparison) -> None:
 
 def print_tables(comparison: Comparison, console: Console) -> None:
     """Print the headline, the tests and the remarks."""
-    for grid in (accuracy_grid(comparison, "final"), *significance_grids(comparison)):
+    for grid in (accuracy_grid(comparison, "final"), *further_grids(comparison)):
         table = Table(box=None, pad_edge=False)
         for number, column in enumerate(grid.columns):
             table.add_column(escape(column), justify="right" if number else "left", no_wrap=True)

@@ -91,6 +91,7 @@ def test_variants_that_are_the_same_are_run_once(tmp_path):
     first, second = comparison.as_json()["cells"]
     assert (first["variant"], second["variant"]) == ("align.gamma=0.005", "align.weight=1")
     assert first["final"] == second["final"] is not None
+    assert comparison.choices()["by information"] == comparison.choices()["oracle (chosen with target labels)"]
     assert first["folder"] == second["folder"]
 
 
@@ -107,7 +108,7 @@ class InterruptedOnce(LocalFederation):
         if InterruptedOnce.runs == 2 and max(self.call("poll", 0)["rounds"].values()) >= 3:
             InterruptedOnce.runs += 1
             signal.raise_signal(signal.SIGINT)
-        return super().wait(0.001)
+        return super().wait(0.02)
 
 
 def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from fedrf.comparison.plan import make_plan
 from fedrf.comparison.tables import accuracy_grid, as_latex, as_markdown, print_tables, remarks, write_tables
 
 
-def filled(folder, figures, **options):
+def filled(folder, figures, scores=lambda *_: {}, **options):
     """Return a comparison in which (variant, target, seed) has come to `figures`; 'failed' and None are no figures."""
     plan = make_plan("digits", **options)
     comparison = Comparison.open(plan, folder)
@@ -29,6 +29,7 @@ def filled(folder, figures, **options):
                 "communication": {"bytes_total": 2_000_000},
                 "seconds": {"total": 4.0},
                 "rounds": 5,
+                "scores": scores(cell.variant.name, cell.seed),
             }
             comparison.runs[cell.digest] = Outcome(path, "finished", summary)
     return comparison
@@ -203,3 +204,43 @@ def test_values_that_span_decades_get_a_logarithmic_axis(values, scale):
     numbers = [float(value) for value in values.split(",")]
     assert list(_places(axis, numbers).values()) == numbers
     assert axis.get_xscale() == scale
+
+
+SCORED = {
+    # variant: accuracy, entropy (less is better), and density, for seeds 0 and 1
+    "align.gamma=0.1": [(0.5, 1.0, 3.0), (0.6, 2.0, 1.0)],
+    "align.gamma=1": [(0.7, 0.5, 2.0), (0.4, 1.0, None)],
+    "align.gamma=10": [(0.9, 0.9, 1.0), (0.8, 1.5, 4.0)],
+}
+
+
+def scored(folder, **options):
+    def scores(variant, seed):
+        _, entropy, density = SCORED[variant][seed]
+        return {"entropy": entropy, "density": density}
+
+    options = {"vary": ["align.gamma=0.1,1,10"], "targets": ["street"], "seeds": [0, 1]} | options
+    return filled(folder, lambda variant, _, seed: SCORED[variant][seed][0], scores, **options)
+
+
+def test_what_each_score_would_choose_beside_the_oracle(tmp_path):
+    comparison = scored(tmp_path)
+    assert {name: list(found.values()) for name, found in comparison.choices().items()} == {
+        "by density": [0.5, 0.8],
+        "by entropy": [0.7, 0.4],
+        "always align.gamma=0.1": [0.5, 0.6],
+        "oracle (chosen with target labels)": [0.9, 0.8],
+    }
+    text = as_markdown(comparison)
+    assert "| by density | 65.0 ± 21.2 |" in text
+    assert "| oracle (chosen with target labels) | 85.0 ± 7.1 |" in text
+    assert comparison.as_json()["choices"]["by entropy"]["mean"]["value"] == pytest.approx(0.55)
+
+
+def test_no_choice_between_methods_nor_where_a_variant_is_not_there_yet(tmp_path):
+    comparison = scored(tmp_path)
+    missing = comparison.plan.cells[-1]
+    comparison.runs[missing.digest] = Outcome(tmp_path / missing.folder)
+    assert {len(found) for found in comparison.choices().values()} == {1}
+    methods = filled(tmp_path, lambda *_: 0.5, lambda *_: {"entropy": 1.0}, **TWO)
+    assert methods.choices() == {}
