@@ -158,15 +158,18 @@ def remarks(comparison: Comparison) -> list[str]:
     said.append("Bytes and seconds are medians over runs; the first run of a call also starts the clients' processes.")
     if tests:
         most = max(one.pairs for one in tests)
+        least = f" The least p that is possible with {most} pairs is {_p(smallest_p(most))}."
         said.append(
             "p is of Wilcoxon's signed-rank test, two-sided and exact where pairs are not very many; pairs that are "
-            f"equal are left out; Holm's correction is over all variants. The least p that is possible with "
-            f"as many pairs ({most}) is {_p(smallest_p(most))}."
+            "equal are left out; Holm's correction is over all variants." + (least if smallest_p(most) > 0.01 else "")
         )
         few = f" With {ENOUGH_TASKS} tasks or more there is also a test over tasks."
+        enough = (
+            " The test over means of tasks is free of that; tasks that share domains are not quite independent either."
+        )
         said.append(
             "Seeds of one task share their data and are not independent: p over runs may be too small."
-            + (" The test over means of tasks does not have that fault." if comparison.over_tasks() else few)
+            + (enough if comparison.over_tasks() else few)
         )
     below = comparison.below_baseline()
     if below:
