@@ -17,7 +17,7 @@ import fedrf
 from fedrf.config import load_config
 from fedrf.results import RunFolder
 from tests.conftest import TINY
-from tune.outcome import Outcome, best
+from tune.outcome import Outcome, best, ranked
 from tune.plan import Plan, begin, make_plan
 from tune.report import draw
 from tune.scout import SHORT
@@ -42,6 +42,11 @@ def space_file(folder, **parameters):
         ({}, {"samples": 0}, "--samples must be at least 1; got 0"),
         ({"data.target": "nowhere"}, {}, "data.target"),
         ({"train.rounds": 4}, {}, "federation.classifier_interval=5 with train.rounds=4"),
+        (
+            {"track.select": "dev", "data.validation": 0.2},
+            {},
+            r"track\.select=dev is the sources' to say.* --to-the-end",
+        ),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused_before_anything_starts(keys, options, complaint):
@@ -219,6 +224,8 @@ def test_as_many_trials_at_a_time_as_fit_in_one_group_of_wandb(ray_session, tmp_
         "resources.gpus_per_client": 0,
         "federation.delays": {"rendered": 0.2},  # longer than the second takes to start
         "track.wandb": "offline",
+        "data.validation": 0.25,
+        "track.select": "dev",
     }
     plan = make_plan("digits", keys, space=space, search="grid", early_stopping=False)
     folder = tmp_path / "sweep"
@@ -232,6 +239,7 @@ def test_as_many_trials_at_a_time_as_fit_in_one_group_of_wandb(ray_session, tmp_
     at_once = [sum(begins <= moment <= ends for begins, ends in spans) for moment, _ in spans]
     assert max(at_once) == 2
     for one in outcomes:
+        assert one.score == -RunFolder(Path(one.folder)).read_summary()["scores"]["dev"]  # less risk is better
         (recorded,) = Path(one.folder).glob("wandb/offline-run-*/*.wandb")
         assert b"sweep-sweep" in recorded.read_bytes()
 
@@ -252,6 +260,13 @@ def test_bayesian_search_survives_points_that_cannot_be(ray_session, tmp_path):
         assert wanted[1] is None or wanted[1] in one.error
     assert len({one.status for one in outcomes}) == 2
     assert len(list(folder.glob("trials/*/metrics.jsonl"))) == 1  # the same point again is not run again
+
+
+def test_scores_below_zero_are_scores_and_what_is_none_comes_last():
+    scores = (-0.5, None, -0.2)
+    outcomes = [Outcome(n, "finished", {}, 9, 9, score, None, 1, 1.0, "") for n, score in enumerate(scores, 1)]
+    assert best(outcomes).number == 3
+    assert [one.number for one in ranked(outcomes)] == [3, 1, 2]
 
 
 def test_pictures_take_words_and_targets_without_labels():
