@@ -42,6 +42,7 @@ class DataConfig(Section):
     name: Literal[
         "digits",
         "digit-five",
+        "digit-four",
         "office31",
         "office31-decaf6",
         "office31-surf",

@@ -44,5 +44,5 @@ PHOTOGRAPHS = ("folder", "office31", "office-caltech10", "office-home", "domainn
 DATA_PRESETS: dict[str, dict[str, Any]] = {
     **{name: {"model.extractor": "identity"} for name in FEATURES},
     **{name: {"model.extractor": "efficientnet-lite0"} for name in PHOTOGRAPHS},
-    "digit-five": {"model.extractor": "efficientnet-lite0-small"},
+    **{name: {"model.extractor": "efficientnet-lite0-small"} for name in ("digit-five", "digit-four")},
 }

@@ -78,7 +78,8 @@ def _glyph(font: ImageFont.FreeTypeFont, text: str) -> Image.Image:
 
 
 @cache
-def _glyphs(names: tuple[str, ...]) -> list[list[Image.Image]]:
+def glyphs(names: tuple[str, ...]) -> list[list[Image.Image]]:
+    """Draw the ten digits in each font, large and white on black."""
     from matplotlib import get_data_path  # here, because the driver reads this module and draws nothing
 
     folder = Path(get_data_path()) / "fonts" / "ttf"
@@ -86,7 +87,7 @@ def _glyphs(names: tuple[str, ...]) -> list[list[Image.Image]]:
     return [[_glyph(font, str(digit)) for digit in range(NUM_CLASSES)] for font in fonts]
 
 
-def _place(
+def place(
     image: Image.Image,
     height: float,
     width: float = 1.0,
@@ -111,7 +112,7 @@ def _shrink(canvas: np.ndarray) -> np.ndarray:
     return small
 
 
-def _balanced(rng: np.random.RandomState, samples: int) -> np.ndarray:
+def balanced(rng: np.random.RandomState, samples: int) -> np.ndarray:
     """Return labels in random order, every class once in each run of ten."""
     return np.concatenate([rng.permutation(NUM_CLASSES) for _ in range(samples // NUM_CLASSES)])
 
@@ -134,9 +135,9 @@ def _handwritten(rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rendered(rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    labels, fonts = _balanced(rng, RENDERED_SAMPLES), _glyphs(SERIF_FONTS)
+    labels, fonts = balanced(rng, RENDERED_SAMPLES), glyphs(SERIF_FONTS)
     images = [
-        _place(
+        place(
             fonts[rng.randint(len(fonts))][digit],
             height=rng.uniform(0.7, 0.95),
             width=rng.uniform(0.85, 1.2),
@@ -173,7 +174,7 @@ def _textured(rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     images, labels, textured = _handwriting()
     chosen = np.concatenate([rng.permutation(np.flatnonzero(textured)) for _ in range(COPIES)])
     strokes = [
-        _place(
+        place(
             Image.fromarray(images[row]).resize((4 * SIZE, 4 * SIZE), Image.Resampling.BICUBIC),
             height=rng.uniform(0.9, 1.05),
             angle=rng.uniform(-10, 10),
@@ -185,7 +186,7 @@ def _textured(rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     return np.abs(_shrink(np.stack(strokes)) - backgrounds), labels[chosen]
 
 
-def _blur(images: np.ndarray) -> np.ndarray:
+def blur(images: np.ndarray) -> np.ndarray:
     """Smooth with weights 1, 2, 1 in both directions."""
     wide = np.pad(images, ((0, 0), (1, 1), (1, 1)), mode="edge")
     tall = wide[:, :, :-2] + 2 * wide[:, :, 1:-1] + wide[:, :, 2:]
@@ -194,19 +195,19 @@ def _blur(images: np.ndarray) -> np.ndarray:
 
 
 def _street(rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    labels, fonts = _balanced(rng, RENDERED_SAMPLES), _glyphs(SANS_FONTS)
+    labels, fonts = balanced(rng, RENDERED_SAMPLES), glyphs(SANS_FONTS)
     canvases = []
     for digit in labels:
         font, height, angle = fonts[rng.randint(len(fonts))], rng.uniform(0.65, 0.9), rng.uniform(10, 30)
         x, y = rng.uniform(-0.06, 0.06, 2)
         left, right = rng.randint(NUM_CLASSES, size=2)
         gap = rng.uniform(0.62, 0.85)
-        canvas = _place(font[digit], height, angle=angle, offset=(x, y))
+        canvas = place(font[digit], height, angle=angle, offset=(x, y))
         for neighbour, side in ((left, -gap), (right, gap)):
             if rng.uniform() < 0.5:
-                canvas = np.maximum(canvas, _place(font[neighbour], height, angle=angle, offset=(x + side, y)))
+                canvas = np.maximum(canvas, place(font[neighbour], height, angle=angle, offset=(x + side, y)))
         canvases.append(canvas)
-    ink = _shrink(_blur(np.stack(canvases)))
+    ink = _shrink(blur(np.stack(canvases)))
     count = (len(labels), 1, 1)
     paper, contrast = rng.uniform(0.2, 0.8, count), rng.uniform(0.25, 0.6, count)
     light = paper + np.where(paper < 0.5, contrast, -contrast) * ink

@@ -13,6 +13,7 @@ import numpy as np
 from fedrf.config import DataConfig
 from fedrf.data.dataset import Dataset, data_root
 from fedrf.data.digit_five import DigitFive
+from fedrf.data.digit_four import DigitFour
 from fedrf.data.digits import Digits
 from fedrf.data.domainnet import DomainNet
 from fedrf.data.feature_folder import FeatureFolder
@@ -30,6 +31,7 @@ DATASETS: dict[str, Dataset] = {
     for one in (
         Digits(),
         DigitFive(),
+        DigitFour(),
         Office31(),
         Office31Decaf6(),
         Office31Surf(),

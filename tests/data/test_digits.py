@@ -73,7 +73,7 @@ def test_no_font_serves_two_domains():
     drawn = [
         glyph.tobytes()
         for fonts in (digits.SERIF_FONTS, digits.SANS_FONTS)
-        for row in digits._glyphs(fonts)
+        for row in digits.glyphs(fonts)
         for glyph in row
     ]
     assert len(set(drawn)) == len(drawn), "two fonts draw a digit alike, or lack it"
