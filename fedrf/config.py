@@ -42,7 +42,6 @@ class DataConfig(Section):
     name: Literal[
         "digits",
         "digit-five",
-        "digit-four",
         "office31",
         "office31-decaf6",
         "office31-surf",
@@ -52,6 +51,7 @@ class DataConfig(Section):
         "office-home",
         "domainnet",
         "visda-c",
+        "digit-four",
         "folder",
         "features",
     ] = "digits"
@@ -119,6 +119,7 @@ class ModelConfig(Section):
         "mlp",
         "identity",
         "efficientnet-lite0",
+        "efficientnet-lite0-plus",
         "efficientnet-lite0-small",
         "resnet18",
         "resnet50",
@@ -172,7 +173,10 @@ class AdaptConfig(Section):
     steps: Count = 150
     batch_size: Annotated[int, Field(ge=2)] = 256
     lr: Positive = 3e-4
-    pseudo_labels: NotNegative = Field(0.0, description="weight of cross-entropy on pseudo-labels")
+    pseudo_labels: NotNegative = Field(0.3, description="weight of cross-entropy on pseudo-labels")
+    views: Literal["all", "aligned"] = Field(
+        "all", description="what guesses pseudo-labels: aligned features alone, or extractor and neighbours too"
+    )
     renew: Count = Field(20, description="steps between new pseudo-labels")
 
 

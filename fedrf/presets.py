@@ -15,6 +15,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "model.sharing": "local",
         "model.classifier": "mlp",
         "adapt.when": "never",
+        "adapt.pseudo_labels": 0.0,
+        "adapt.views": "aligned",
         "train.label_smoothing": 0.0,
     },
     "fedavg": {
@@ -43,6 +45,6 @@ FEATURES = (
 PHOTOGRAPHS = ("folder", "office31", "office-caltech10", "office-home", "domainnet", "visda-c")
 DATA_PRESETS: dict[str, dict[str, Any]] = {
     **{name: {"model.extractor": "identity"} for name in FEATURES},
-    **{name: {"model.extractor": "efficientnet-lite0"} for name in PHOTOGRAPHS},
+    **{name: {"model.extractor": "efficientnet-lite0-plus"} for name in PHOTOGRAPHS},
     **{name: {"model.extractor": "efficientnet-lite0-small"} for name in ("digit-five", "digit-four")},
 }

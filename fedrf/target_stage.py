@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from fedrf.adaptation import entropy, information, pseudo_labels
+from fedrf.adaptation import entropy, information
 from fedrf.config import Config
 from fedrf.model import Batch, DomainModel
+from fedrf.pseudo_labels import OwnView, pseudo_labels
 from fedrf.scores import density
 from fedrf.trunk import TrunkRows
 
@@ -32,6 +33,7 @@ class TargetStage:
         self.settings, self.every = config.adapt, config.track.evaluate_every
         self.is_last = config.adapt.when == "last"
         self.guesses: Tensor | None = None
+        self.own: OwnView | None = None
         self.history: list[Figures] = []
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,15 +65,21 @@ class TargetStage:
         if not self.settings.pseudo_labels:
             return loss
         if self.guesses is None or (number - 1) % self.settings.renew == 0:
-            self.guesses = guess(model, trunk)
+            self.guesses = self._guess(model, trunk)
         return loss + self.settings.pseudo_labels * cross_entropy(logits, self.guesses[batch.rows])
 
+    @torch.no_grad()
+    def _guess(self, model: DomainModel, trunk: TrunkRows) -> Tensor:
+        """Return pseudo-labels of all samples."""
+        if self.settings.views == "all" and not self.own:
+            self.own = OwnView.of(torch.cat([_pooled(rows.to(model.device)) for rows in trunk.split(ROWS)]))
+        aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
+        return pseudo_labels(model.classifier(model.scale * aligned).softmax(1), aligned, self.own)
 
-@torch.no_grad()
-def guess(model: DomainModel, trunk: TrunkRows) -> Tensor:
-    """Return pseudo-labels of all samples."""
-    aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
-    return pseudo_labels(aligned, model.classifier(model.scale * aligned).softmax(1))
+
+def _pooled(rows: Tensor) -> Tensor:
+    """Return a vector for each sample: maps are averaged over their places."""
+    return rows.float().flatten(2).mean(2) if rows.ndim > 2 else rows
 
 
 def evaluate(model: DomainModel, trunk: TrunkRows, score: Score) -> Figures:

@@ -240,7 +240,7 @@ def test_the_command_prints_only_json_when_asked(tmp_path):
         (["data.target=mars"], "data.target='mars': the domains of digits are handwritten, rendered, textured, street"),
         (["data.sources=[venus]"], "data.sources='venus'"),
         (["nowhere.yaml"], "there is no file nowhere.yaml"),
-        (["no-recipe"], "'no-recipe' is no recipe and no .yaml file; recipes: digit-five, digits"),
+        (["no-recipe"], "'no-recipe' is no recipe and no .yaml file; recipes: digit-five, digit-four, digits"),
         (["--resume", "nowhere"], "nowhere is no run directory"),
         (["federation.delays={nobody: 3}"], "federation.delays names nobody; the clients are rendered, textured"),
         (["--resume", "somewhere", "train.rounds=3"], "--resume takes the configuration of the run that it continues"),

@@ -98,10 +98,10 @@ class DigitFive(KnownDataset):
 
     def expected(self, config: DataConfig, domain: str) -> tuple[int, ...]:
         """Return the size of a domain, in each version of it."""
-        versions = [dict(zip(self.splits, one, strict=True)) for one in VERSIONS.get(domain, (COUNTS[domain],))]
+        versions = [dict(zip(self.splits, one, strict=True)) for one in VERSIONS.get(domain, (self.counts[domain],))]
         return tuple(dict.fromkeys(sum(one[part] for part in self.parts(config)) for one in versions))
 
-    def locate(self, config: DataConfig, domain: str) -> Path:
+    def locate(self, config: DataConfig, domain: str) -> Path | None:
         """Return the folder that has the files of one domain."""
         found = [self._find(config, domain, part) for part in self.parts(config)]
         return found[0][0].parent

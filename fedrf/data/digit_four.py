@@ -7,6 +7,7 @@ not that data set, and figures of the two do not compare.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from fedrf.data.digits import SANS_FONTS, SERIF_FONTS, balanced, blur, glyphs, p
 from fedrf.data.samples import Arrays, Samples
 
 RENDERED = "rendered"
-RENDERED_COUNTS = (10_000, 2_000)
+RENDERED_COUNTS = (6_000, 1_000)
 READ = ("mnist", "mnist-m", "usps")
-SEED = 4
+SEEDS = {"train": 4, "test": 5}
+BRUSHES = (None, ImageFilter.MinFilter(3), ImageFilter.MaxFilter(5), ImageFilter.MaxFilter(9))
 
 
 class DigitFour(DigitFive):
@@ -32,12 +34,6 @@ class DigitFour(DigitFive):
     domain_names = {name: DOMAINS[name] for name in READ} | {RENDERED: ()}
     counts = {name: COUNTS[name] for name in READ} | {RENDERED: RENDERED_COUNTS}
 
-    def expected(self, config: DataConfig, domain: str) -> tuple[int, ...]:
-        """Return the size of a domain, in each version of it."""
-        if domain != RENDERED:
-            return super().expected(config, domain)
-        return (sum(count for part, count in zip(self.splits, RENDERED_COUNTS, strict=True) if part in self.parts(config)),)
-
     def locate(self, config: DataConfig, domain: str) -> Path | None:
         """Return the folder of one domain; None for what is drawn."""
         return None if domain == RENDERED else super().locate(config, domain)
@@ -46,14 +42,14 @@ class DigitFour(DigitFive):
         """Read or draw one domain: uint8 of shape (n, 3, 32, 32)."""
         if domain != RENDERED:
             return super().load(config, domain)
-        images, labels = _draw(sum(RENDERED_COUNTS), np.random.RandomState(SEED))
-        split = RENDERED_COUNTS[0]
-        chosen = {"train": slice(split), "test": slice(split, None), "all": slice(None)}[config.split]
-        return Samples.all_of(Arrays(images[chosen]), labels[chosen])
+        counts = dict(zip(self.splits, RENDERED_COUNTS, strict=True))
+        drawn = [_draw(counts[part], np.random.RandomState(SEEDS[part])) for part in self.parts(config)]
+        images, labels = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
+        return Samples.all_of(Arrays(images), labels)
 
 
 def _draw(count: int, rng: np.random.RandomState) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    labels, fonts = balanced(rng, count), glyphs(SERIF_FONTS + SANS_FONTS)
+    labels, fonts = balanced(rng, count), _brushed_fonts()
     images = np.empty((count, 3, SIZE, SIZE), dtype=np.uint8)
     for row, digit in enumerate(labels):
         paper = _paper(rng)
@@ -65,16 +61,22 @@ def _draw(count: int, rng: np.random.RandomState) -> tuple[NDArray[np.uint8], ND
     return images, labels.astype(np.int64)
 
 
+@cache
+def _brushed_fonts() -> list[list[Image.Image]]:
+    """Return the digits of each font, written with each brush."""
+    fonts = glyphs(SERIF_FONTS + SANS_FONTS)
+    return [[glyph.filter(brush) if brush else glyph for glyph in font] for brush in BRUSHES for font in fonts]
+
+
 def _ink(font: list[Image.Image], digit: int, rng: np.random.RandomState) -> NDArray[np.float32]:
     """Return the strokes (32, 32), from 0 to 1: thin or thick, leaning either way, sometimes between others."""
     height, (x, y) = rng.uniform(0.55, 0.9), rng.uniform(-0.08, 0.08, 2)
     shape = {"width": rng.uniform(0.8, 1.3), "angle": rng.uniform(-20, 20), "shear": rng.uniform(-0.3, 0.3)}
-    brush = rng.choice([ImageFilter.MinFilter(3), ImageFilter.MaxFilter(5), ImageFilter.MaxFilter(9), None])
     drawn = [(digit, x)]
     if rng.uniform() < 0.3:
         drawn += [(rng.randint(DIGITS), x + side * rng.uniform(0.7, 0.9)) for side in (-1, 1)]
-    glyph = {one: font[one].filter(brush) if brush else font[one] for one, _ in drawn}
-    ink = np.max([place(glyph[one], height, offset=(across, y), **shape) for one, across in drawn], axis=0)
+    inks = [place(font[one], height, offset=(across, y), **shape) for one, across in drawn]
+    ink: NDArray[np.float32] = np.max(inks, axis=0)
     return blur(ink[None])[0] if rng.uniform() < 0.5 else ink
 
 

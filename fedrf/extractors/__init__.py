@@ -101,6 +101,7 @@ def _backbone(name: str, shape: Shape | None, weights: str) -> Extractor:
 
 BACKBONES: dict[str, Callable[[str, str], tuple[nn.Module, nn.Module, int, Preparation]]] = {
     "efficientnet-lite0": efficientnet_lite0,
+    "efficientnet-lite0-plus": efficientnet_lite0,
     "efficientnet-lite0-small": efficientnet_lite0,
     "resnet18": resnet,
     "resnet50": resnet,
@@ -126,13 +127,14 @@ def make_extractor(name: str, shape: Shape | None, weights: str = "pretrained") 
         ``mlp``: a small multilayer perceptron, all of it learned; for images or features.
         ``identity``: ready-made features, with a residual block to adapt them.
         ``efficientnet-lite0``: 1,280 features of a network for photographs, with a residual block to adapt them;
+        ``efficientnet-lite0-plus`` those of picture and mirror image, and the 1,000 classes that it was trained for;
         ``efficientnet-lite0-small`` the same for small pictures, 1,792 features of its first 11 blocks.
         ``resnet18``, ``resnet50``, ``resnet101``: torchvision's, the fourth stage is learned.
     shape
         Of one sample in memory: (channels, height, width) of an image, (p,) of a row of features.
         None: files of pictures of any size.
     weights
-        Of the last five: ``pretrained``, on ImageNet; ``none``: drawn; or a file of weights, ``.pth`` or
+        Of the last six: ``pretrained``, on ImageNet; ``none``: drawn; or a file of weights, ``.pth`` or
         ``.safetensors``.
     """
     if name not in EXTRACTORS:

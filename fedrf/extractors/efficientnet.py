@@ -8,9 +8,9 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from fedrf.extractors.layers import FrozenTrunk, Mirror, ResidualBlock, Standardise
+from fedrf.extractors.layers import BothSides, FrozenTrunk, Mirror, ResidualBlock, Standardise, WithClasses
 from fedrf.extractors.preparation import Preparation
-from fedrf.extractors.weights import load_weights, read_weights
+from fedrf.extractors.weights import load_head, load_weights, read_weights
 
 # Of each stage: blocks, kernel, stride of the first block, expansion, channels.
 STAGES = (
@@ -22,7 +22,7 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-STEM, HEAD = 32, 1280
+STEM, HEAD, IMAGENET_CLASSES = 32, 1280, 1000
 # After the fifth stage, pictures of 64 × 64 still have 4 × 4 places.
 SMALL_BLOCKS, SMALL_FEATURES = 11, 112 * 4 * 4
 # The weights were trained with TensorFlow's.
@@ -35,18 +35,23 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
     Parameters
     ----------
     name
-        ``efficientnet-lite0``: the pooled features of pictures of 224 × 224. ``efficientnet-lite0-small``: what 11 of
-        its 16 blocks make of small pictures, 64 × 64.
+        ``efficientnet-lite0``: the pooled features of pictures of 224 × 224. ``efficientnet-lite0-plus``: those of
+        256 × 256, mean over picture and mirror image, and what the network takes it for.
+        ``efficientnet-lite0-small``: what 11 of its 16 blocks make of small pictures, 64 × 64.
     weights
         ``pretrained``, ``none`` or a file.
     """
     with torch.device("cpu" if weights == "none" else "meta"):
         network = _network()
+    head = nn.Linear(HEAD, IMAGENET_CLASSES)
     if weights == "none":
         _draw(network)
     else:
         file = _published(name) if weights == "pretrained" else weights
-        load_weights(network, read_weights(file), f"model.weights={file}")
+        state = read_weights(file)
+        load_weights(network, state, f"model.weights={file}")
+        if name.endswith("-plus"):
+            head = load_head(state, "_fc", HEAD, f"model.weights={file}")
 
     # With a stride of two and an even side, TensorFlow pads more after the picture than before it, PyTorch the other
     # way round: everything mirrored, PyTorch pads as TensorFlow does, and nothing has to be copied for it.
@@ -58,8 +63,11 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
         assert isinstance(blocks, nn.Sequential)
         trunk = FrozenTrunk(*begin, *stem, *blocks[:SMALL_BLOCKS], Mirror(), nn.Flatten())
         return trunk, ResidualBlock(SMALL_FEATURES, hidden=256), SMALL_FEATURES, Preparation(64, 64)
-    trunk = FrozenTrunk(*begin, *network, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return trunk, ResidualBlock(HEAD, hidden=256), HEAD, Preparation(256, 224, "bicubic")
+    pooled = (*begin, *network, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    if name.endswith("-plus"):
+        trunk, size = FrozenTrunk(BothSides(*pooled), WithClasses(head)), HEAD + head.out_features
+        return trunk, ResidualBlock(size, hidden=256), size, Preparation(256, 256, "bicubic")
+    return FrozenTrunk(*pooled), ResidualBlock(HEAD, hidden=256), HEAD, Preparation(256, 224, "bicubic")
 
 
 def _published(name: str) -> str:

