@@ -1,7 +1,7 @@
 """Labels that the target guesses for its own samples, from up to three views of them.
 
 `aligned`: the nearest class centre, by cosine, in the aligned space, where the sources' labels are heard. `own`: the
-same among features of the fixed part of G, columns standardised, where the target's own classes lie apart if G knows
+same among centred features of the fixed part of G, where the target's own classes lie apart if G knows
 them. `neighbours`: the vote of the nearest samples there. The last two see what alignment has lost, or nothing at all
 where G was made for something else. So each is trusted as far as its guesses agree with the aligned ones.
 """
@@ -37,8 +37,8 @@ class OwnView(NamedTuple):
         """Return the view of some features; None where there are too few samples for one."""
         if len(rows) <= NEIGHBOURS:
             return None
-        scaled = standardised(rows)
-        return cls(scaled, neighbours(scaled))
+        centred = normalize(rows - rows.mean(0))
+        return cls(centred, neighbours(centred))
 
 
 @torch.no_grad()
@@ -74,19 +74,13 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
     def all_views(guesses: Tensor) -> Tensor:
         return aligned_view(guesses) + in_own * own_view(guesses) + in_neighbours * neighbours_view(guesses)
 
-    return _refine(guesses, all_views).argmax(1)
+    return _refine(probabilities, all_views).argmax(1)
 
 
 def trust(guesses: Tensor, others: Tensor) -> float:
     """Return the agreement of two views from 0, at most half of the labels are the same, to 1, all are."""
     agreement = (guesses.argmax(1) == others.argmax(1)).float().mean()
     return max(0.0, 2 * float(agreement) - 1)
-
-
-def standardised(rows: Tensor) -> Tensor:
-    """Return rows of norm 1 whose columns had mean 0 and the same variance; columns that hardly vary stay small."""
-    spread = rows.std(0)
-    return normalize((rows - rows.mean(0)) / (spread + 1e-2 * spread.mean() + torch.finfo(rows.dtype).tiny))
 
 
 def neighbours(rows: Tensor) -> Tensor:
