@@ -155,7 +155,7 @@ def test_the_extractor_suits_the_data_unless_it_is_given():
 
     assert extractor() == "gradients"
     assert extractor("data.name=features") == "identity"
-    assert extractor("data.name=folder") == "efficientnet-lite0"
+    assert extractor("data.name=folder") == "efficientnet-lite0-plus"
     assert extractor("data.name=digit-five") == "efficientnet-lite0-small"
     assert extractor("data.name=folder", "model.extractor=resnet18") == "resnet18"
     with pytest.raises(

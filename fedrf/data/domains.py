@@ -31,7 +31,6 @@ DATASETS: dict[str, Dataset] = {
     for one in (
         Digits(),
         DigitFive(),
-        DigitFour(),
         Office31(),
         Office31Decaf6(),
         Office31Surf(),
@@ -41,6 +40,7 @@ DATASETS: dict[str, Dataset] = {
         OfficeHome(),
         DomainNet(),
         VisdaC(),
+        DigitFour(),
         ImageFolder(),
         FeatureFolder(),
     )

@@ -181,6 +181,7 @@ def write_feature_folder(root):
 
 LAYOUTS = {
     "digit-five": write_digit_five,
+    "digit-four": write_digit_five,
     "office31": write_office31,
     "office31-decaf6": write_office31_decaf6,
     "office31-surf": write_office31_surf,
