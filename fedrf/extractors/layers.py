@@ -75,19 +75,23 @@ class BothSides(nn.Sequential):
 
 
 class WithClasses(nn.Module):
-    """Features of norm 1, and beside them, a quarter as long, the roots of the probabilities of a trained classifier.
+    """Features of norm 1, and beside them, `length` long, the roots of the probabilities of a trained classifier.
 
     What a picture is taken for changes less from one domain to the next than how it looks. The distance between roots
     is Hellinger's. Longer, they help more from far domains and hurt more from near ones.
     """
 
-    def __init__(self, head: nn.Linear) -> None:
+    def __init__(self, head: nn.Linear, length: float = 0.25) -> None:
         super().__init__()
-        self.head = head
+        self.head, self.length = head, length
+
+    def extra_repr(self) -> str:
+        """Name what no weight tells, for caches."""
+        return f"length={self.length}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Append to each row what the classifier says of it."""
-        return torch.cat([normalize(x), self.head(x).softmax(1).sqrt() / 4], dim=1)
+        return torch.cat([normalize(x), self.length * self.head(x).softmax(1).sqrt()], dim=1)
 
 
 class FrozenTrunk(nn.Sequential):
