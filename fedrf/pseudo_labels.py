@@ -1,9 +1,9 @@
 """Labels that the target guesses for its own samples, from up to three views of them.
 
 `aligned`: the nearest class centre, by cosine, in the aligned space, where the sources' labels are heard. `own`: the
-same among centred features of the fixed part of G, where the target's own classes lie apart if G knows
-them. `neighbours`: the vote of the nearest samples there. The last two see what alignment has lost, or nothing at all
-where G was made for something else. So each is trusted as far as its guesses agree with the aligned ones.
+same among features of the fixed part of G, where the target's own classes lie apart if G knows them. `neighbours`: the
+vote of the nearest samples there. The last two see what alignment has lost, or nothing at all where G was made for
+something else. So each is trusted as far as its guesses agree with the aligned ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OwnView(NamedTuple):
         """Return the view of some features; None where there are too few samples for one."""
         if len(rows) <= NEIGHBOURS:
             return None
-        centred = normalize(rows - rows.mean(0))
+        centred = _centred(rows)
         return cls(centred, neighbours(centred))
 
 
@@ -50,10 +50,11 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
     probabilities
         What the classifier predicts, (n, classes).
     aligned
-        Rows of norm 1 in the aligned space.
+        Rows in the aligned space.
     own
         Without it, the aligned view decides alone.
     """
+    aligned = _centred(aligned)
 
     def aligned_view(guesses: Tensor) -> Tensor:
         return SHARPNESS * _to_centres(aligned, guesses)
@@ -96,8 +97,17 @@ def neighbours(rows: Tensor) -> Tensor:
     return torch.cat(found)
 
 
+def _centred(rows: Tensor) -> Tensor:
+    """Return rows of norm 1, without what all have in common: it would make all centres alike."""
+    return normalize(rows - rows.mean(0))
+
+
 def _votes(guesses: Tensor, nearest: Tensor) -> Tensor:
-    return guesses[nearest].mean(1)
+    """Return the mean guess of each row's neighbours; one neighbour after the other, to save memory."""
+    votes = torch.zeros_like(guesses)
+    for one in nearest.T:
+        votes += guesses[one]
+    return votes / nearest.shape[1]
 
 
 def _to_centres(rows: Tensor, guesses: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
@@ -19,7 +20,7 @@ from fedrf.config import Config
 from fedrf.model import Batch, DomainModel
 from fedrf.pseudo_labels import OwnView, pseudo_labels
 from fedrf.scores import density
-from fedrf.trunk import TrunkRows
+from fedrf.trunk import IN_MEMORY, TrunkRows
 
 ROWS = 2048
 Figures = dict[str, float]
@@ -71,10 +72,18 @@ class TargetStage:
     @torch.no_grad()
     def _guess(self, model: DomainModel, trunk: TrunkRows) -> Tensor:
         """Return pseudo-labels of all samples."""
-        if self.settings.views == "all" and not self.own:
-            self.own = OwnView.of(torch.cat([_pooled(rows.to(model.device)) for rows in trunk.split(ROWS)]))
+        if self.settings.views == "all" and self.own is None:
+            self.own = _own_view(trunk, model.device)
         aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
         return pseudo_labels(model.classifier(model.scale * aligned).softmax(1), aligned, self.own)
+
+
+def _own_view(trunk: TrunkRows, device: torch.device) -> OwnView | None:
+    """Return what the fixed part of G knows of all samples, unless that is more than may be in memory."""
+    (some,) = trunk.pieces(np.zeros(1, dtype=np.int64), 1)
+    if len(trunk) * _pooled(some).nbytes > IN_MEMORY:
+        return None
+    return OwnView.of(torch.cat([_pooled(rows.to(device)) for rows in trunk.split(ROWS)]))
 
 
 def _pooled(rows: Tensor) -> Tensor:

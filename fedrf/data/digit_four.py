@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 
 from fedrf.config import DataConfig
 from fedrf.data.digit_five import COUNTS, DIGITS, DOMAINS, SIZE, DigitFive
@@ -23,7 +23,7 @@ RENDERED = "rendered"
 RENDERED_COUNTS = (6_000, 1_000)
 READ = ("mnist", "mnist-m", "usps")
 SEEDS = {"train": 4, "test": 5}
-BRUSHES = (None, ImageFilter.MinFilter(3), ImageFilter.MaxFilter(5), ImageFilter.MaxFilter(9))
+BRUSHES = (None, ImageFilter.MinFilter(3), ImageFilter.MaxFilter(3), ImageFilter.MaxFilter(7))
 
 
 class DigitFour(DigitFive):
@@ -65,7 +65,11 @@ def _draw(count: int, rng: np.random.RandomState) -> tuple[NDArray[np.uint8], ND
 def _brushed_fonts() -> list[list[Image.Image]]:
     """Return the digits of each font, written with each brush."""
     fonts = glyphs(SERIF_FONTS + SANS_FONTS)
-    return [[glyph.filter(brush) if brush else glyph for glyph in font] for brush in BRUSHES for font in fonts]
+    return [[_brushed(glyph, brush) for glyph in font] for brush in BRUSHES for font in fonts]
+
+
+def _brushed(glyph: Image.Image, brush: ImageFilter.Filter | None) -> Image.Image:
+    return ImageOps.expand(glyph, border=3).filter(brush) if brush else glyph
 
 
 def _ink(font: list[Image.Image], digit: int, rng: np.random.RandomState) -> NDArray[np.float32]:

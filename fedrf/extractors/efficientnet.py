@@ -43,15 +43,13 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
     """
     with torch.device("cpu" if weights == "none" else "meta"):
         network = _network()
-    head = nn.Linear(HEAD, IMAGENET_CLASSES)
+    state, source = None, ""
     if weights == "none":
         _draw(network)
     else:
         file = _published(name) if weights == "pretrained" else weights
-        state = read_weights(file)
-        load_weights(network, state, f"model.weights={file}")
-        if name.endswith("-plus"):
-            head = load_head(state, "_fc", HEAD, f"model.weights={file}")
+        state, source = read_weights(file), f"model.weights={file}"
+        load_weights(network, state, source)
 
     # With a stride of two and an even side, TensorFlow pads more after the picture than before it, PyTorch the other
     # way round: everything mirrored, PyTorch pads as TensorFlow does, and nothing has to be copied for it.
@@ -65,6 +63,7 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
         return trunk, ResidualBlock(SMALL_FEATURES, hidden=256), SMALL_FEATURES, Preparation(64, 64)
     pooled = (*begin, *network, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     if name.endswith("-plus"):
+        head = load_head(state, "_fc", HEAD, source) if state else nn.Linear(HEAD, IMAGENET_CLASSES)
         trunk, size = FrozenTrunk(BothSides(*pooled), WithClasses(head)), HEAD + head.out_features
         return trunk, ResidualBlock(size, hidden=256), size, Preparation(256, 256, "bicubic")
     return FrozenTrunk(*pooled), ResidualBlock(HEAD, hidden=256), HEAD, Preparation(256, 224, "bicubic")

@@ -57,7 +57,9 @@ def load_head(state: Mapping[str, Tensor], name: str, size: int, source: str) ->
     """Return the classifier that was trained with a network, whatever its classes."""
     weight, bias = (state.get(f"{name}.{part}") for part in ("weight", "bias"))
     if weight is None or bias is None or weight.shape != (len(bias), size):
-        raise ValueError(f"{source}: has no classifier {name} of {size:,} features")
+        raise ValueError(
+            f"{source}: has no classifier {name} of {size:,} features; model.extractor=efficientnet-lite0 needs none"
+        )
     head = nn.Linear(size, len(bias))
     head.load_state_dict({"weight": weight.float(), "bias": bias.float()})
     return head
