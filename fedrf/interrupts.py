@@ -26,6 +26,9 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for one, handler in self._before.items():
             signal.signal(one, handler)
+            outer = getattr(handler, "__self__", None)
+            if isinstance(outer, Interrupts):  # whoever runs several things one after the other wants to know too
+                outer.wanted = outer.wanted or self.wanted
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.wanted:

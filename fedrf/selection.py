@@ -10,33 +10,36 @@ from typing import Any
 # 1 where more is better, -1 where less is; `fedrf.scores` has what they are.
 SIGNS: dict[str, int] = {"information": 1, "density": 1, "entropy": -1, "validation": 1, "dev": -1}
 OF_SOURCES = ("validation", "dev")
-AFTERWARDS = -1
+AFTERWARDS = inf
 
 Row = dict[str, Any]
 
 
 def evaluations(rows: Iterable[Row], target: str) -> list[Row]:
-    """Return the target's evaluations, each with the mean of the sources' scores of the same round.
+    """Return the target's evaluations, each with the mean of the sources' newest scores up to that round.
 
     After the rounds these are their last ones. They judge W and C, which the target leaves alone from then on: its own
-    steps differ in the target's scores only.
+    steps differ in the target's scores only. Sources that were not yet heard of are missing, so nothing is compared
+    before all were.
     """
     known = list(rows)
-    by_moment: dict[tuple[str, int], list[float]] = {}
+    judged = [row for row in known if row["client"] != target and any(merit(row, one) > -inf for one in OF_SOURCES)]
+    sources = {row["client"] for row in judged}
+    found = []
     for row in known:
-        for score in OF_SOURCES:
-            if merit(row, score) > -inf and row["client"] != target:
-                by_moment.setdefault((score, _moment(row)), []).append(row[score])
-    means = {moment: fmean(values) for moment, values in by_moment.items()}
-    return [
-        row | {score: means[score, _moment(row)] for score in OF_SOURCES if (score, _moment(row)) in means}
-        for row in known
-        if row["client"] == target and "information" in row
-    ]
+        if row["client"] != target or "information" not in row:
+            continue
+        newest = {one["client"]: one for one in sorted(judged, key=_moment) if _moment(one) <= _moment(row)}
+        for score in OF_SOURCES if sources and len(newest) == len(sources) else ():
+            values = [one[score] for one in newest.values() if merit(one, score) > -inf]
+            if len(values) == len(sources):
+                row = row | {score: fmean(values)}
+        found.append(row)
+    return found
 
 
-def _moment(row: Row) -> int:
-    return AFTERWARDS if row.get("final") or "step" in row else row["round"]
+def _moment(row: Row) -> float:
+    return AFTERWARDS if row.get("final") or "step" in row else float(row["round"])
 
 
 def merit(row: Mapping[str, Any], score: str) -> float:

@@ -31,8 +31,9 @@ def test_every_score_can_be_selected():
     assert set(get_args(TrackConfig.model_fields["select"].annotation)) == set(SIGNS)
 
 
-def test_the_scores_of_sources_are_means_of_the_same_round_and_their_last_ones_hold_afterwards():
+def test_the_scores_of_sources_are_means_of_their_newest_ones_and_their_last_ones_hold_afterwards():
     rows = [
+        {"client": "t", "round": 1, "information": 0.0},
         {"client": "t", "round": 2, "information": 0.1},  # which may come before those of the sources
         {"client": "a", "round": 2, "validation": 0.4, "dev": 1.0},
         {"client": "b", "round": 2, "validation": 0.6, "dev": None},
@@ -43,11 +44,11 @@ def test_the_scores_of_sources_are_means_of_the_same_round_and_their_last_ones_h
         {"client": "t", "round": 4, "information": 0.4, "final": 1},
         {"client": "a", "round": 4, "validation": 0.9, "information": 9, "final": 1},
         {"client": "b", "round": 4, "validation": 0.7, "information": 9, "final": 1},
-        {"client": "t", "round": 6, "information": 0.5},
     ]
     seen = evaluations(rows, "t")
-    assert [row["information"] for row in seen] == [0.1, 0.2, 0.3, 0.4, 0.5]
-    assert [row.get("validation") for row in seen] == pytest.approx([0.5, 0.5, 0.8, 0.8, None])
-    assert [row.get("dev") for row in seen] == [1.0, None, None, None, None]
-    assert best(seen, "validation") is seen[3]
+    assert [row["information"] for row in seen] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    # Nothing before all were heard; then, at a round that one of them skipped, its score of the round before.
+    assert [row.get("validation") for row in seen] == pytest.approx([None, 0.5, 0.55, 0.8, 0.8])
+    assert [row.get("dev") for row in seen] == [None] * 5
+    assert best(seen, "validation") is seen[4]
     assert all(score not in row for row in rows if row["client"] == "t" for score in OF_SOURCES)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +31,12 @@ def compare(
     A run that fails is noted, and the others go on.
     """
     _claim(folder)
-    comparison = Comparison.open(plan, folder)
-    to_do = comparison.to_do()
-    announcer = Announcer(len(comparison.runs), len(to_do))
-    write_tables(comparison)
     with ExitStack() as stack:
+        stack.enter_context(_alone_in(folder))
+        comparison = Comparison.open(plan, folder)
+        to_do = comparison.to_do()
+        announcer = Announcer(len(comparison.runs), len(to_do))
+        write_tables(comparison)
         interrupts = stack.enter_context(Interrupts())
         if to_do and not local and session is None:
             from fedrf.runtime import RaySession
@@ -55,8 +58,8 @@ def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | 
     except Exception as error:  # whatever went wrong with one run need not go wrong with the next
         comparison.runs[cell.digest] = Outcome(folder, "failed", error=f"{type(error).__name__}: {reason(error)}")
         return True
-    comparison.runs[cell.digest] = Outcome.read(folder)
-    return result.finished
+    comparison.runs[cell.digest] = Outcome.read(folder, comparison.plan.select)
+    return result.finished and not interrupts.wanted
 
 
 def _claim(folder: Path) -> None:
@@ -66,6 +69,17 @@ def _claim(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "comparison.json").exists():
         raise ValueError(f"--out: {folder} holds something that is no comparison; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other calls out of the folder: two would run the same cells in the same places."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"--out: another comparison is at work in {folder}") from None
+        yield
 
 
 def new_folder(plan: Plan) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from fedrf.comparison.plan import Cell, Plan, Task, Variant
 from fedrf.comparison.significance import Difference, differences
 from fedrf.results import RunFolder
-from fedrf.selection import SIGNS, best
+from fedrf.selection import SIGNS, best, evaluations
 
 ACCURACIES = ("final", "selected", "oracle")
 BASELINE = "source-only"
 ORACLE = "oracle (chosen with target labels)"
 MARGIN = 0.01  # so much worse than the baseline is worth a line
+Figures = dict[tuple[Task, int], float]  # by task and seed
 ENOUGH_TASKS = 6  # for a test over tasks alone: with fewer no p could be below 0.05
 
 
@@ -31,13 +32,18 @@ class Outcome:
     error: str | None = None
 
     @classmethod
-    def read(cls, folder: Path) -> Outcome:
-        """Return what a run directory says."""
-        summary = RunFolder(folder).read_summary() or {}
+    def read(cls, folder: Path, select: str) -> Outcome:
+        """Return what a run directory says; its evaluation is selected by `select`, whatever was so when it ran."""
+        run = RunFolder(folder)
+        summary = run.read_summary() or {}
         status = summary.get("status")
         if status == "failed":
             return cls(folder, status, error="; ".join(summary["failures"][-1:]) or "failed in an earlier call")
-        return cls(folder, status, summary) if status == "finished" else cls(folder)
+        if status != "finished":
+            return cls(folder)
+        chosen = best(evaluations(run.rows(), summary["target"]), select) or {}
+        summary["target_accuracy"]["selected"] = chosen.get("accuracy")
+        return cls(folder, status, summary)
 
     def accuracy(self, kind: str) -> float | None:
         """Return one of `ACCURACIES`, where the run finished and labels are known."""
@@ -52,6 +58,11 @@ class Mean(NamedTuple):
     spread: float | None
     runs: int
     wanted: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no run is missing."""
+        return self.runs == self.wanted
 
 
 @dataclass
@@ -69,7 +80,7 @@ class Comparison:
         runs: dict[str, Outcome] = {}
         for cell in plan.cells:
             if cell.digest not in runs:
-                runs[cell.digest] = Outcome.read(there.get(cell.digest, folder / cell.folder))
+                runs[cell.digest] = Outcome.read(there.get(cell.digest, folder / cell.folder), plan.select)
         return cls(plan, folder, runs)
 
     def outcome(self, cell: Cell) -> Outcome:
@@ -88,26 +99,22 @@ class Comparison:
     def _finished(self, cell: Cell) -> bool:
         return self.outcome(cell).status == "finished"
 
-    def cells(self, variant: Variant, task: Task | None = None) -> Iterator[Cell]:
-        """Return the cells of a variant, on one task or on all."""
-        for cell in self.plan.cells:
-            if cell.variant is variant and task in (None, cell.task):
-                yield cell
+    def cells(self, variant: Variant) -> Iterator[Cell]:
+        """Return the cells of a variant."""
+        return (cell for cell in self.plan.cells if cell.variant is variant)
 
-    def accuracies(
-        self, variant: Variant, task: Task | None = None, kind: str = "final"
-    ) -> dict[tuple[Task, int], float]:
-        """Return what is known, by task and seed."""
-        found = {(cell.task, cell.seed): self.outcome(cell).accuracy(kind) for cell in self.cells(variant, task)}
+    def accuracies(self, variant: Variant, kind: str = "final") -> Figures:
+        """Return what is known."""
+        found = {(cell.task, cell.seed): self.outcome(cell).accuracy(kind) for cell in self.cells(variant)}
         return {key: value for key, value in found.items() if value is not None}
 
-    def mean(self, variant: Variant, task: Task | None = None, kind: str = "final") -> Mean:
-        """Return mean and deviation over seeds on one task; without a task, of the mean over tasks."""
-        return self.mean_of(self.accuracies(variant, task, kind), task)
+    def mean(self, variant: Variant, tasks: Sequence[Task] = (), kind: str = "final") -> Mean:
+        """Return mean and deviation over seeds of the mean over some tasks, or all."""
+        return self.mean_of(self.accuracies(variant, kind), tasks)
 
-    def mean_of(self, known: Mapping[tuple[Task, int], float], task: Task | None = None) -> Mean:
-        """Return mean and deviation of figures by task and seed."""
-        tasks, seeds = self.plan.tasks if task is None else (task,), self.plan.seeds
+    def mean_of(self, known: Figures, tasks: Sequence[Task] = ()) -> Mean:
+        """Return mean and deviation over seeds of the mean over some tasks, or all."""
+        tasks, seeds = tasks or self.plan.tasks, self.plan.seeds
         by_task = [[known[one, seed] for seed in seeds if (one, seed) in known] for one in tasks]
         whole = [[known[one, seed] for one in tasks] for seed in seeds if all((one, seed) in known for one in tasks)]
         by_seed = [fmean(one) for one in whole]
@@ -136,21 +143,23 @@ class Comparison:
         return differences(means.pop(self.plan.reference.name), means)
 
     def _task_means(self, variant: Variant) -> dict[Task, float]:
-        means = {task: self.mean(variant, task).value for task in self.plan.tasks}
-        return {task: value for task, value in means.items() if value is not None}
+        """Return the means of tasks of which all seeds are there: others would compare different seeds."""
+        means = {task: self.mean(variant, [task]) for task in self.plan.tasks}
+        return {task: one.value for task, one in means.items() if one.value is not None and one.is_whole}
 
-    def choices(self) -> dict[str, dict[tuple[Task, int], float]]:
-        """Return the accuracy of the variant that each score would choose, by task and seed.
+    def choices(self) -> dict[str, Figures]:
+        """Return the accuracy of the variant that each score would choose.
 
         Beside them what a fixed choice and an oracle come to. Only where all variants are finished; empty where
-        variants are no settings to choose from, or the runs have no scores.
+        variants are no settings to choose from, or the runs have no scores. Votes are left out: they are always sure.
         """
-        chosen: dict[str, dict[tuple[Task, int], float]] = {f"by {score}": {} for score in SIGNS}
+        chosen: dict[str, Figures] = {f"by {score}": {} for score in SIGNS}
         fixed, oracle = chosen.setdefault(f"always {self.plan.reference.name}", {}), chosen.setdefault(ORACLE, {})
         for place in product(self.plan.tasks, self.plan.seeds) if self.plan.is_choice else ():
-            summaries = [self.outcome(cell).summary for cell in self.plan.cells if (cell.task, cell.seed) == place]
+            cells = [cell for cell in self.plan.cells if (cell.task, cell.seed) == place and not _votes(cell)]
+            summaries = [self.outcome(cell).summary for cell in cells]
             rows = [one.get("scores", {}) | {"accuracy": one["target_accuracy"]["final"]} for one in summaries if one]
-            if len(rows) < len(self.plan.variants) or any(row["accuracy"] is None for row in rows):
+            if len(rows) < len(cells) or any(row["accuracy"] is None for row in rows):
                 continue
             for score in SIGNS:
                 row = best(rows, score)
@@ -165,9 +174,19 @@ class Comparison:
         baseline = next((one for one in self.plan.variants if one.name == BASELINE), None)
         if baseline is None:
             return None
-        floor = self._task_means(baseline)
-        found = ((one, task, value) for one in self.plan.variants for task, value in self._task_means(one).items())
-        return [(one, task, value - floor[task]) for one, task, value in found if value < floor.get(task, 0.0) - MARGIN]
+        floor = self.accuracies(baseline)
+        found = []
+        for variant, task in product(self.plan.variants, self.plan.tasks):
+            known = self.accuracies(variant)
+            both = [known[key] - floor[key] for key in known if key in floor and key[0] == task]
+            if both and fmean(both) < -MARGIN:
+                found.append((variant, task, fmean(both)))
+        return found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no figure is missing."""
+        return all(self.mean(variant).is_whole for variant in self.plan.variants)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values: what comparison.json holds."""
@@ -186,8 +205,8 @@ class Comparison:
             "accuracy": {
                 kind: {
                     one.name: {
-                        "mean": self.mean(one, None, kind)._asdict(),
-                        **{task.label: self.mean(one, task, kind)._asdict() for task in plan.tasks},
+                        "mean": self.mean(one, kind=kind)._asdict(),
+                        **{task.label: self.mean(one, [task], kind)._asdict() for task in plan.tasks},
                     }
                     for one in plan.variants
                 }
@@ -204,7 +223,7 @@ class Comparison:
             "choices": {
                 name: {
                     "mean": self.mean_of(figures)._asdict(),
-                    **{task.label: self.mean_of(figures, task)._asdict() for task in plan.tasks},
+                    **{task.label: self.mean_of(figures, [task])._asdict() for task in plan.tasks},
                 }
                 for name, figures in self.choices().items()
             },
@@ -233,3 +252,7 @@ class Comparison:
                 "error": outcome.error,
                 **{f"score_{score}": summary.get("scores", {}).get(score) for score in SIGNS},
             }
+
+
+def _votes(cell: Cell) -> bool:
+    return cell.config.federation.prediction == "vote"

@@ -59,7 +59,7 @@ def _line(
     axis: Axes, comparison: Comparison, members: list[Variant], places: dict[str, float], task: Task, colour: str
 ) -> None:
     """Draw one task as a thin line with its name at the right end."""
-    means = [(places[shown(one.knob[1])], comparison.mean(one, task).value) for one in members if one.knob]
+    means = [(places[shown(one.knob[1])], comparison.mean(one, [task]).value) for one in members if one.knob]
     points = sorted((place, 100 * value) for place, value in means if value is not None)
     if points:
         axis.plot(*zip(*points, strict=True), color=colour, linewidth=0.7, alpha=0.5)

@@ -100,6 +100,11 @@ class Plan:
         return self.cells[0].config.data.name
 
     @property
+    def select(self) -> str:
+        """The score by which one evaluation of each run is selected."""
+        return self.cells[0].config.track.select
+
+    @property
     def knobs(self) -> tuple[str, ...]:
         """The keys that are varied."""
         return tuple(dict.fromkeys(variant.knob[0] for variant in self.variants if variant.knob))

@@ -21,7 +21,7 @@ from fedrf.display import size
 
 TITLES = {
     "final": "Accuracy on the target in %, after the last round",
-    "selected": "The evaluation that was selected without target labels, in %",
+    "selected": "The evaluation that was selected without target labels, by {score}, in %",
     "oracle": "Oracle (chosen with target labels): the best evaluation, in %",
 }
 LATEX = {
@@ -69,15 +69,16 @@ def further_grids(comparison: Comparison) -> list[Grid]:
 def accuracy_grid(comparison: Comparison, kind: str) -> Grid:
     """Return variants in rows, tasks and their mean in columns; the headline also has bytes and seconds of a run."""
     plan, columns = comparison.plan, _columns(comparison)
-    title = TITLES[kind] + (f"; mean ± standard deviation over {len(plan.seeds)} seeds" if len(plan.seeds) > 1 else "")
+    title = TITLES[kind].format(score=plan.select) + (
+        f"; mean ± standard deviation over {len(plan.seeds)} seeds" if len(plan.seeds) > 1 else ""
+    )
     rows = [[Entry(variant.name)] for variant in plan.variants]
-    for task in columns:
-        means = [comparison.mean(variant, task, kind) for variant in plan.variants]
-        most = max(one.runs for one in means)
-        best = max((_rounded(one.value) for one in means if one.value is not None and one.runs == most), default=None)
+    for column in columns:
+        means = [comparison.mean(variant, column.tasks, kind) for variant in plan.variants]
+        whole = [_rounded(one.value) for one in means if one.value is not None and one.is_whole]
         for row, variant, one in zip(rows, plan.variants, means, strict=True):
-            is_best = one.value is not None and one.runs == most and _rounded(one.value) == best
-            row.append(Entry(_written(comparison, variant, task, one), is_best and len(rows) > 1))
+            is_best = one.value is not None and one.is_whole and _rounded(one.value) == max(whole)
+            row.append(Entry(_written(comparison, variant, column, one), is_best and len(whole) > 1))
     heads = _heads(columns)
     if kind == "final":
         heads += ["sent a run", "seconds a run"]
@@ -88,22 +89,32 @@ def accuracy_grid(comparison: Comparison, kind: str) -> Grid:
     return Grid(title, heads, rows)
 
 
-def _columns(comparison: Comparison) -> list[Task | None]:
-    """Return all tasks, and None for their mean if they are several."""
+class Column(NamedTuple):
+    """A task, or some of which there is a mean."""
+
+    head: str
+    tasks: Sequence[Task]
+
+
+def _columns(comparison: Comparison) -> list[Column]:
+    """Return all tasks and their mean; where some have one source and others all, a mean for each kind."""
     tasks = comparison.plan.tasks
-    return [*tasks, *([None] if len(tasks) > 1 else [])]
+    alone, together = ([task for task in tasks if task.together == kind] for kind in (False, True))
+    kinds = {"mean, one source": alone, "mean, all sources": together} if alone and together else {"mean": tasks}
+    means = [Column(head, several) for head, several in kinds.items() if len(several) > 1]
+    return [*(Column(task.label, [task]) for task in tasks), *means]
 
 
-def _heads(columns: Sequence[Task | None]) -> list[str]:
-    return ["", *("mean" if task is None else task.label for task in columns)]
+def _heads(columns: Sequence[Column]) -> list[str]:
+    return ["", *(column.head for column in columns)]
 
 
 def _rounded(value: float) -> float:
     return round(100 * value, 1)
 
 
-def _written(comparison: Comparison, variant: Variant, task: Task | None, mean: Mean) -> str:
-    statuses = {comparison.outcome(cell).status for cell in comparison.cells(variant, task)}
+def _written(comparison: Comparison, variant: Variant, column: Column, mean: Mean) -> str:
+    statuses = {comparison.outcome(cell).status for cell in comparison.cells(variant) if cell.task in column.tasks}
     return "failed" if mean.value is None and "failed" in statuses else _percentage(mean)
 
 
@@ -111,7 +122,7 @@ def _percentage(mean: Mean) -> str:
     if mean.value is None:
         return "–"
     spread = "" if mean.spread is None else f" ± {100 * mean.spread:.1f}"
-    some = f" ({mean.runs} of {mean.wanted} runs)" if mean.runs < mean.wanted else ""
+    some = "" if mean.is_whole else f" ({mean.runs} of {mean.wanted} runs)"
     return f"{100 * mean.value:.1f}{spread}{some}"
 
 
@@ -130,7 +141,7 @@ def choice_grids(comparison: Comparison) -> list[Grid]:
     """Return what choosing a variant by each score comes to, where there is a choice."""
     columns = _columns(comparison)
     rows = [
-        [Entry(name), *(Entry(_percentage(comparison.mean_of(figures, task))) for task in columns)]
+        [Entry(name), *(Entry(_percentage(comparison.mean_of(figures, column.tasks))) for column in columns)]
         for name, figures in comparison.choices().items()
     ]
     title = "Accuracy in % of the variant that a score without target labels chooses for each task and seed"
@@ -157,10 +168,10 @@ def remarks(comparison: Comparison) -> list[str]:
     said = [f"{task.label}: sources {', '.join(task.sources)}." for task in plan.tasks if task.together]
     said.append("Bytes and seconds are medians over runs; the first run of a call also starts the clients' processes.")
     if tests:
-        most = max(one.pairs for one in tests)
-        least = f" The least p that is possible with {most} pairs is {_p(smallest_p(most))}."
+        most = max(one.wins + one.losses for one in tests)
+        least = f" The least p that is possible with {most} pairs that differ is {_p(smallest_p(most))}."
         said.append(
-            "p is of Wilcoxon's signed-rank test, two-sided and exact where pairs are not very many; pairs that are "
+            "p is of Wilcoxon's signed-rank test, two-sided and exact up to 200 pairs; pairs that are "
             "equal are left out; Holm's correction is over all variants." + (least if smallest_p(most) > 0.01 else "")
         )
         few = f" With {ENOUGH_TASKS} tasks or more there is also a test over tasks."
@@ -178,7 +189,8 @@ def remarks(comparison: Comparison) -> list[str]:
             where = (f"{task.label} {_points(by)}" for variant, task, by in below if variant.name == name)
             said.append(f"{name}: {'; '.join(where)}.")
     elif below is not None and len(plan.variants) > 1:
-        said.append(f"No variant is more than one point worse than {BASELINE} on any task.")
+        known = "" if comparison.is_whole else ", as far as runs are there"
+        said.append(f"No variant is more than one point worse than {BASELINE} on any task{known}.")
     for cell in comparison.failed().values():
         error = comparison.outcome(cell).error
         said.append(f"Failed: {cell.variant.name} on {cell.task.label}, seed {cell.seed}: {error}.")

@@ -1,5 +1,6 @@
 """Comparisons with real federations: what they leave, going on, being interrupted, and runs that fail."""
 
+import fcntl
 import json
 import os
 import signal
@@ -13,9 +14,12 @@ import pytest
 from fedrf import cli
 from fedrf.comparison import compare as module
 from fedrf.comparison.compare import compare
+from fedrf.comparison.outcome import Outcome
 from fedrf.comparison.plan import make_plan
+from fedrf.interrupts import Interrupts
 from fedrf.local import LocalFederation
 from fedrf.results import RunFolder
+from fedrf.selection import best, evaluations
 from tests.conftest import TINY
 
 KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.items()]
@@ -45,6 +49,7 @@ def test_a_folder_has_runs_and_tables(finished):
         "table.tex",
         "table.csv",
         "comparison.json",
+        ".lock",
     }
     told = json.loads((finished.folder / "comparison.json").read_text())
     assert told == finished.as_json()
@@ -217,3 +222,27 @@ def test_with_ray_the_same_figures(finished, tmp_path, ray_session):
     for cell in comparison.as_json()["cells"]:
         same = local[cell["variant"], cell["task"], cell["seed"]]
         assert [cell[key] for key in ("final", "bytes_total")] == [same[key] for key in ("final", "bytes_total")]
+
+
+def test_two_comparisons_do_not_work_in_one_folder(finished):
+    with (finished.folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=r"^--out: another comparison is at work in "):
+            compare(finished.plan, finished.folder, local=True)
+    assert compare(finished.plan, finished.folder, local=True)[1]
+
+
+def test_another_score_selects_anew_from_runs_that_are_there(finished):
+    folder = next(iter(finished.runs.values())).folder
+    rows = evaluations(RunFolder(folder).rows(), RunFolder(folder).read_summary()["target"])
+    for score in ("information", "entropy", "density"):
+        assert Outcome.read(folder, score).accuracy("selected") == best(rows, score)["accuracy"]
+
+
+def test_a_wish_to_stop_that_comes_at_the_end_of_a_run_reaches_whoever_runs_several():
+    with Interrupts() as outer:
+        with Interrupts() as inner:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert inner.wanted
+            assert not outer.wanted
+        assert outer.wanted
