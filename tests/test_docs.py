@@ -56,6 +56,7 @@ def test_commands_that_the_documentation_shows_exist():
             "docs/protocol.md",
             "docs/data.md",
             "docs/compare.md",
+            "docs/method.md",
             "docs/sweeps.md",
             "cluster/README.md",
         )
