@@ -58,7 +58,8 @@ def test_a_small_version_loads(roots, name):
     assert len(set(classes)) == len(classes)
     prints = set()
     for domain in domains:
-        assert dataset.locate(config, domain).exists()
+        place = dataset.locate(config, domain)
+        assert place is None if (name, domain) == ("digit-four", "rendered") else place.exists()
         samples = dataset.load(config, domain)
         assert len(samples) == len(samples.labels) == len(samples.content) > 1
         assert samples.labels.dtype == np.int64
