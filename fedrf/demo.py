@@ -35,6 +35,8 @@ def main() -> None:
             for target in TARGETS:
                 overrides = {"method": method, "data.target": target}
                 result = run("digits", overrides, out=folder / f"{method}-{target}", session=session)
+                if not result.finished:
+                    raise SystemExit(130)
                 results[method, target] = result
                 console.print(f"{method} → {target}: {result.target_accuracy or 0:.1%}")
     console.print("\nAccuracy on the target in %, after the last round; bytes sent in one run, both ways.")
