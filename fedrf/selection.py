@@ -24,12 +24,13 @@ def evaluations(rows: Iterable[Row], target: str) -> list[Row]:
     """
     known = list(rows)
     judged = [row for row in known if row["client"] != target and any(merit(row, one) > -inf for one in OF_SOURCES)]
+    judged.sort(key=_moment)
     sources = {row["client"] for row in judged}
     found = []
     for row in known:
         if row["client"] != target or "information" not in row:
             continue
-        newest = {one["client"]: one for one in sorted(judged, key=_moment) if _moment(one) <= _moment(row)}
+        newest = {one["client"]: one for one in judged if _moment(one) <= _moment(row)}
         for score in OF_SOURCES if sources and len(newest) == len(sources) else ():
             values = [one[score] for one in newest.values() if merit(one, score) > -inf]
             if len(values) == len(sources):
