@@ -93,6 +93,8 @@ class Client:
         self.ballots: list[dict[str, Tensor]] = []
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
         self.model, self.trunk = self._build(samples)
+        if self.stage:
+            self.stage.known = self.trunk
         self.held_out: HeldOut | None = None
         if self.labels is not None and len(held_out):
             self.held_out = HeldOut(self.training, held_out, self.labels, self.own.moves)

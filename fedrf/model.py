@@ -77,7 +77,7 @@ class DomainModel(LightningModule):
         size = random_features.out_features
         self.aligner = nn.Parameter(torch.randn(size, dim) / size**0.5)
         self.classifier = make_classifier(classifier, dim, num_classes)
-        self.scale = scale
+        self.scale, self.num_classes = scale, num_classes
         self.play_round: Round | None = None
         self.make_optimizers: Callable[[DomainModel], list[torch.optim.Optimizer]] | None = None
 

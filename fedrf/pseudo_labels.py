@@ -1,9 +1,9 @@
 """Labels that the target guesses for its own samples, from up to three views of them.
 
 `aligned`: the nearest class centre, by cosine, in the aligned space, where the sources' labels are heard. `own`: the
-same among features of the fixed part of G, where the target's own classes lie apart if G knows them. `neighbours`: the
-vote of the nearest samples there. The last two see what alignment has lost, or nothing at all where G was made for
-something else. So each is trusted as far as its guesses agree with the aligned ones.
+same among features of the fixed part of G, whitened, where the target's own classes lie apart if G knows them.
+`neighbours`: the vote of the nearest samples there. The last two see what alignment has lost, or nothing at all where G
+was made for something else. So each is trusted as far as its guesses agree with the aligned ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn.functional import normalize
 
 REFINEMENTS = 10
 SHARPNESS = 20.0  # logits for each unit of cosine
+OWN_SHARPNESS = 40.0  # whitened rows have smaller cosines
 VOTES = 2.0  # power of the share of votes
 DOUBT = 0.02  # added to shares of votes, so that five neighbours forbid nothing
 NEIGHBOURS = 5
@@ -33,12 +34,12 @@ class OwnView(NamedTuple):
     nearest: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor) -> OwnView | None:
+    def of(cls, rows: Tensor, num_classes: int) -> OwnView | None:
         """Return the view of some features; None where there are too few samples for one."""
         if len(rows) <= NEIGHBOURS:
             return None
-        centred = _centred(rows)
-        return cls(centred, neighbours(centred))
+        whitened = normalize(whiten(rows, num_classes))
+        return cls(whitened, neighbours(whitened))
 
 
 @torch.no_grad()
@@ -64,7 +65,7 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
         return guesses.argmax(1)
 
     def own_view(guesses: Tensor) -> Tensor:
-        return SHARPNESS * _to_centres(own.rows, guesses)
+        return OWN_SHARPNESS * _to_centres(own.rows, guesses)
 
     def neighbours_view(guesses: Tensor) -> Tensor:
         return VOTES * (_votes(guesses, own.nearest) + DOUBT).log()
@@ -95,6 +96,27 @@ def neighbours(rows: Tensor) -> Tensor:
         similar = (block @ chosen.T).masked_fill_(itself, -torch.inf)
         found.append(candidates[similar.topk(NEIGHBOURS, dim=1).indices])
     return torch.cat(found)
+
+
+def whiten(rows: Tensor, num_classes: int) -> Tensor:
+    """Return rows in which no direction drowns the others: principal components over √(variance + λ), centred.
+
+    Few large components tell how pictures were taken; classes differ in many smaller ones. k classes span at most
+    k - 1 directions, so that λ is the k-th variance: what is much smaller is noise, and stays small.
+    """
+    centred = rows - rows.mean(0)
+    variances, directions = _principal(centred)
+    floor = variances[min(num_classes, len(variances)) - 1]
+    return centred @ directions / (variances + floor + torch.finfo(rows.dtype).tiny).sqrt()
+
+
+def _principal(centred: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the variances along the principal directions, decreasing, and these in columns."""
+    if len(centred) < centred.shape[1]:
+        _, lengths, directions = torch.linalg.svd(centred, full_matrices=False)
+        return lengths.square() / len(centred), directions.T
+    variances, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
+    return variances.clamp(min=0).flip(0), directions.flip(1)
 
 
 def _centred(rows: Tensor) -> Tensor:

@@ -28,7 +28,15 @@ Score = Callable[[Tensor], float | None]
 
 
 class TargetStage:
-    """Adaptation at home, one step at a time."""
+    """Adaptation at home, one step at a time.
+
+    Attributes
+    ----------
+    known
+        What the fixed part of G says of all samples; the client sets it.
+    """
+
+    known: TrunkRows
 
     def __init__(self, config: Config) -> None:
         self.settings, self.every = config.adapt, config.track.evaluate_every
@@ -73,17 +81,18 @@ class TargetStage:
     def _guess(self, model: DomainModel, trunk: TrunkRows) -> Tensor:
         """Return pseudo-labels of all samples."""
         if self.settings.views == "all" and self.own is None:
-            self.own = _own_view(trunk, model.device)
+            self.own = _own_view(self.known, model)
         aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
         return pseudo_labels(model.classifier(model.scale * aligned).softmax(1), aligned, self.own)
 
 
-def _own_view(trunk: TrunkRows, device: torch.device) -> OwnView | None:
+def _own_view(trunk: TrunkRows, model: DomainModel) -> OwnView | None:
     """Return what the fixed part of G knows of all samples, unless that is more than may be in memory."""
     (some,) = trunk.pieces(np.zeros(1, dtype=np.int64), 1)
     if len(trunk) * _pooled(some).nbytes > IN_MEMORY:
         return None
-    return OwnView.of(torch.cat([_pooled(rows.to(device)) for rows in trunk.split(ROWS)]))
+    rows = torch.cat([_pooled(rows.to(model.device)) for rows in trunk.split(ROWS)])
+    return OwnView.of(rows, model.num_classes)
 
 
 def _pooled(rows: Tensor) -> Tensor:

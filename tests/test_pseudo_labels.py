@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize, one_hot
 
 from fedrf import pseudo_labels as module
-from fedrf.pseudo_labels import OwnView, neighbours, pseudo_labels, trust
+from fedrf.pseudo_labels import OwnView, neighbours, pseudo_labels, trust, whiten
 
 CLASSES, EACH = 4, 30
 
@@ -39,20 +39,21 @@ def test_labels_follow_the_clusters_and_correct_a_wrong_prediction():
 def test_a_class_that_nobody_has_breaks_nothing():
     aligned = normalize(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)))
     probabilities = torch.cat([torch.ones(6, 1), torch.zeros(6, 1)], dim=1)
-    for own in (None, OwnView.of(aligned), OwnView.of(torch.ones(6, 2))):
+    for own in (None, OwnView.of(aligned, 2), OwnView.of(torch.ones(6, 2), 2)):
         assert pseudo_labels(probabilities, aligned, own).shape == (6,)
 
 
 def test_a_handful_of_samples_has_no_view_of_its_own():
-    assert OwnView.of(torch.rand(5, 3)) is None
-    assert OwnView.of(torch.rand(6, 3)) is not None
+    assert OwnView.of(torch.rand(5, 3), CLASSES) is None
+    assert OwnView.of(torch.rand(6, 3), CLASSES) is not None
 
 
 def test_the_own_view_mends_what_alignment_has_blurred():
     rows, labels = blobs(1.0)
     blurred = normalize(blobs(6.0)[0])
     probabilities = predictions(labels, 0.3)
-    alone, together = (accuracy(pseudo_labels(probabilities, blurred, own), labels) for own in (None, OwnView.of(rows)))
+    views = (None, OwnView.of(rows, CLASSES))
+    alone, together = (accuracy(pseudo_labels(probabilities, blurred, own), labels) for own in views)
     assert alone < 0.9
     assert together > 0.97
 
@@ -61,7 +62,7 @@ def test_a_view_that_knows_nothing_of_the_classes_is_not_heard():
     aligned, labels = blobs(1.0)
     noise = torch.randn(len(labels), 12, generator=torch.Generator().manual_seed(3))
     probabilities = predictions(labels, 0.2)
-    assert accuracy(pseudo_labels(probabilities, normalize(aligned), OwnView.of(noise)), labels) > 0.97
+    assert accuracy(pseudo_labels(probabilities, normalize(aligned), OwnView.of(noise, CLASSES)), labels) > 0.97
 
 
 def test_trust_is_how_far_agreement_is_above_one_half():
@@ -75,9 +76,34 @@ def test_trust_is_how_far_agreement_is_above_one_half():
 
 def test_what_all_samples_have_in_common_does_not_count():
     rows, _ = blobs(1.0)
-    ours, moved = OwnView.of(rows), OwnView.of(rows + 100)
-    torch.testing.assert_close(ours.rows, moved.rows, rtol=0, atol=1e-4)
+    ours, moved = OwnView.of(rows, CLASSES), OwnView.of(rows + 100, CLASSES)
+    # Principal directions have no sign, so cosines are compared and not rows.
+    torch.testing.assert_close(ours.rows @ ours.rows.T, moved.rows @ moved.rows.T, rtol=0, atol=1e-3)
     torch.testing.assert_close(ours.rows.norm(dim=1), torch.ones(len(rows)))
+
+
+@pytest.mark.parametrize("count", [200, 20])  # more rows than columns, and fewer
+def test_whitening_is_the_root_of_the_inverse_of_covariance_and_floor(count):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(count, 30, generator=generator, dtype=torch.float64) @ torch.diag(torch.arange(1.0, 31).double())
+    covariance = torch.cov(rows.T, correction=0)
+    floor = torch.linalg.eigvalsh(covariance).flip(0)[CLASSES - 1]
+    centred = rows - rows.mean(0)
+    inner = centred @ torch.linalg.inv(covariance + floor * torch.eye(30).double()) @ centred.T
+    whitened = whiten(rows, CLASSES)
+    torch.testing.assert_close(whitened @ whitened.T, inner)
+
+
+def test_whitening_finds_classes_behind_what_is_large_and_says_nothing():
+    rows, labels = blobs(0.3)
+    nuisance = 100 * torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(5))
+    rows = torch.cat([rows, nuisance], dim=1)
+    shares = [
+        (labels[neighbours(normalize(seen))] == labels[:, None]).float().mean()
+        for seen in (rows, whiten(rows, CLASSES))
+    ]
+    assert shares[0] < 0.3
+    assert shares[1] > 0.8
 
 
 @pytest.mark.parametrize("rows", [7, 64])

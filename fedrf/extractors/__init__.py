@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 
 from torch import Tensor, nn
@@ -48,7 +49,7 @@ class Extractor(nn.Module):
         """Return what is computed once for each sample where the adapter is not trained either."""
         if isinstance(self.adapter, ResidualBlock) and self.adapter.is_identity:
             return self.trunk
-        return nn.Sequential(self.trunk, self.adapter)
+        return nn.Sequential(self.trunk, deepcopy(self.adapter))  # of which the target may train its own later
 
 
 def _image_channels(name: str, shape: Shape, smallest: int) -> int:
@@ -128,7 +129,7 @@ def make_extractor(name: str, shape: Shape | None, weights: str = "pretrained") 
         ``identity``: ready-made features, with a residual block to adapt them.
         ``efficientnet-lite0``: 1,280 features of a network for photographs, with a residual block to adapt them;
         ``efficientnet-lite0-plus`` those of picture and mirror image, and the 1,000 classes that it was trained for;
-        ``efficientnet-lite0-small`` the same for small pictures, 1,792 features of its first 11 blocks.
+        ``efficientnet-lite0-small`` 2,720 features of small pictures and their negatives, from its first blocks.
         ``resnet18``, ``resnet50``, ``resnet101``: torchvision's, the fourth stage is learned.
     shape
         Of one sample in memory: (channels, height, width) of an image, (p,) of a row of features.

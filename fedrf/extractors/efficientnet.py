@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedrf.extractors.layers import BothSides, FrozenTrunk, Mirror, ResidualBlock, Standardise, WithClasses
 from fedrf.extractors.preparation import Preparation
+from fedrf.extractors.two_scales import LowerBlocks, UpperBlocks
 from fedrf.extractors.weights import load_head, load_weights, read_weights
 
 # Of each stage: blocks, kernel, stride of the first block, expansion, channels.
@@ -23,8 +24,10 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM, HEAD, IMAGENET_CLASSES = 32, 1280, 1000
-# After the fifth stage, pictures of 64 × 64 still have 4 × 4 places.
-SMALL_BLOCKS, SMALL_FEATURES = 11, 112 * 4 * 4
+# Small pictures: the blocks that stay as they are, with 24 channels and a quarter of the side, then, for each side, the
+# last block that sees them and what it leaves: strokes at one scale, and what they are parts of at the other.
+SMALL_FIXED, SMALL_CHANNELS = 3, 24
+SMALL_SCALES = ((48, 5, 40 * 6 * 6), (64, 8, 80 * 4 * 4))
 # The weights were trained with TensorFlow's.
 EPSILON = 1e-3
 
@@ -36,8 +39,9 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
     ----------
     name
         ``efficientnet-lite0``: the pooled features of pictures of 224 × 224. ``efficientnet-lite0-plus``: those of
-        256 × 256, mean over picture and mirror image, and what the network takes it for.
-        ``efficientnet-lite0-small``: what 11 of its 16 blocks make of small pictures, 64 × 64.
+        320 × 320, mean over picture and mirror image, and what the network takes it for.
+        ``efficientnet-lite0-small``: what 5 of its 16 blocks make of small pictures at 48 × 48, and 8 of them at
+        64 × 64, mean over picture and negative; all but the first 3 can learn.
     weights
         ``pretrained``, ``none`` or a file.
     """
@@ -59,13 +63,20 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
     if name.endswith("-small"):
         stem, blocks = network[:3], network.get_submodule("_blocks")
         assert isinstance(blocks, nn.Sequential)
-        trunk = FrozenTrunk(*begin, *stem, *blocks[:SMALL_BLOCKS], Mirror(), nn.Flatten())
-        return trunk, ResidualBlock(SMALL_FEATURES, hidden=256), SMALL_FEATURES, Preparation(64, 64)
+        lower = [
+            nn.Sequential(*begin, nn.Upsample((side, side), mode="bilinear"), *stem, *blocks[:SMALL_FIXED])
+            for side, *_ in SMALL_SCALES
+        ]
+        depths = [last - SMALL_FIXED for _, last, _ in SMALL_SCALES]
+        maps = [(SMALL_CHANNELS, side // 4, side // 4) for side, *_ in SMALL_SCALES]
+        size = sum(features for *_, features in SMALL_SCALES)
+        upper = UpperBlocks(blocks[SMALL_FIXED : SMALL_FIXED + max(depths)], depths, maps)
+        return FrozenTrunk(LowerBlocks(lower)), upper, size, Preparation(64, 64)
     pooled = (*begin, *network, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     if name.endswith("-plus"):
         head = load_head(state, "_fc", HEAD, source) if state else nn.Linear(HEAD, IMAGENET_CLASSES)
         trunk, size = FrozenTrunk(BothSides(*pooled), WithClasses(head)), HEAD + head.out_features
-        return trunk, ResidualBlock(size, hidden=256), size, Preparation(256, 256, "bicubic")
+        return trunk, ResidualBlock(size, hidden=256), size, Preparation(320, 320, "bicubic")
     return FrozenTrunk(*pooled), ResidualBlock(HEAD, hidden=256), HEAD, Preparation(256, 224, "bicubic")
 
 

@@ -81,7 +81,7 @@ class WithClasses(nn.Module):
     is Hellinger's. Longer, they help more from far domains and hurt more from near ones.
     """
 
-    def __init__(self, head: nn.Linear, length: float = 0.25) -> None:
+    def __init__(self, head: nn.Linear, length: float = 0.5) -> None:
         super().__init__()
         self.head, self.length = head, length
 
@@ -105,7 +105,7 @@ class FrozenTrunk(nn.Sequential):
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
         self.eval().requires_grad_(False)
-        _fold(self)
+        fold(self)
         self.to(memory_format=torch.channels_last)
 
     def train(self, mode: bool = True) -> Self:
@@ -118,7 +118,7 @@ class FrozenTrunk(nn.Sequential):
         return features.contiguous()
 
 
-def _fold(module: nn.Module) -> None:
+def fold(module: nn.Module) -> None:
     """Make each normalisation part of the convolution that is registered just before it."""
     layers: list[tuple[str, Any]] = list(module.named_children())
     for (before, convolution), (name, norm) in pairwise(layers):
@@ -126,4 +126,4 @@ def _fold(module: nn.Module) -> None:
             setattr(module, before, fuse_conv_bn_eval(convolution, norm))
             setattr(module, name, nn.Identity())
     for layer in module.children():
-        _fold(layer)
+        fold(layer)

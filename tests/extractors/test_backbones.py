@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 from fedrf.extractors import make_extractor
 from fedrf.extractors.preparation import Preparation
 
-EFFICIENTNETS = {"efficientnet-lite0": 224, "efficientnet-lite0-plus": 256, "efficientnet-lite0-small": 64}
+EFFICIENTNETS = {"efficientnet-lite0": 224, "efficientnet-lite0-plus": 320, "efficientnet-lite0-small": 64}
 HALF_MAX = torch.finfo(torch.float16).max
 
 
@@ -78,7 +78,7 @@ def test_efficientnet_is_the_published_one(efficientnets):
 
 @torch.no_grad()
 def test_efficientnet_plus_is_both_sides_of_the_published_one_and_its_classes(efficientnets):
-    network, x = published(256), images(2, 256)
+    network, x = published(320), images(2, 320)
     sides = [network.extract_features((side.float() - 127) / 128).mean((2, 3)) for side in (x, x.flip(3))]
     features = (sides[0] + sides[1]) / 2
     probabilities = network._fc(features).softmax(1)
@@ -86,7 +86,7 @@ def test_efficientnet_plus_is_both_sides_of_the_published_one_and_its_classes(ef
     extracted = extractor(x)
     assert extracted.shape == (2, extractor.out_features) == (2, 2280)
     torch.testing.assert_close(extracted[:, :1280], nn.functional.normalize(features), rtol=0, atol=1e-5)
-    torch.testing.assert_close(16 * extracted[:, 1280:].square(), probabilities, rtol=0, atol=1e-4)
+    torch.testing.assert_close(4 * extracted[:, 1280:].square(), probabilities, rtol=0, atol=1e-4)
     torch.testing.assert_close(extractor(x.flip(3)), extracted, rtol=0, atol=1e-5)
 
 
@@ -101,16 +101,23 @@ def test_weights_without_a_classifier_do_for_the_plain_network_only(tmp_path):
 
 
 @torch.no_grad()
-def test_small_efficientnet_is_the_beginning_of_the_published_one(efficientnets):
-    # Built for 64 pixels, so that it pads as it should there.
-    network, x = published(64), images(3, 64)
-    expected = network._swish(network._bn0(network._conv_stem((x.float() - 127) / 128)))
-    for block in network._blocks[:11]:
-        expected = block(expected)
+def test_small_efficientnet_is_the_beginning_of_the_published_one_at_two_scales(efficientnets):
+    x, expected = images(3, 64), []
+    for side, blocks, shape in ((48, 5, (40, 6, 6)), (64, 8, (80, 4, 4))):
+        network, ways = published(side), []  # built for so many pixels, so that it pads as it should there
+        for picture in (x, 255 - x):
+            scaled = nn.functional.interpolate((picture.float() - 127) / 128, (side, side), mode="bilinear")
+            seen = network._swish(network._bn0(network._conv_stem(scaled)))
+            for block in network._blocks[:blocks]:
+                seen = block(seen)
+            assert seen.shape == (3, *shape)
+            ways.append(seen.flip(2, 3).flatten(1))  # our pictures are turned, and so is what comes of them
+        expected.append(nn.functional.normalize((ways[0] + ways[1]) / 2))
     extractor = efficientnets["efficientnet-lite0-small"]
-    assert expected.shape == (3, 112, 4, 4)
-    assert extractor.out_features == 1792
-    torch.testing.assert_close(extractor(x), expected.flatten(1), rtol=1e-5, atol=1e-4)
+    extracted = extractor(x)
+    assert extracted.shape == (3, extractor.out_features) == (3, 2720)
+    torch.testing.assert_close(extracted, torch.cat(expected, dim=1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(extractor(255 - x), extracted, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -189,12 +196,26 @@ def test_without_the_package_there_are_no_published_weights(monkeypatch):
 
 def test_preparation_is_that_of_the_weights(efficientnets):
     assert efficientnets["efficientnet-lite0"].prepare == Preparation(256, 224, "bicubic")
-    assert efficientnets["efficientnet-lite0-plus"].prepare == Preparation(256, 256, "bicubic")
+    assert efficientnets["efficientnet-lite0-plus"].prepare == Preparation(320, 320, "bicubic")
     assert efficientnets["efficientnet-lite0-small"].prepare == Preparation(64, 64, "bilinear")
     assert make_extractor("resnet18", (1, 28, 28), "none").prepare == Preparation(256, 224, "bilinear")
 
 
-@pytest.mark.parametrize("name", EFFICIENTNETS)
+def test_small_efficientnet_learns_all_but_its_first_blocks(efficientnets):
+    extractor, x = make_extractor("efficientnet-lite0-small", None, "none"), images(2, 64)
+    assert not any(parameter.requires_grad for parameter in extractor.trunk.parameters())
+    settled = extractor.settled()
+    assert torch.equal(settled(x), extractor(x))
+    extractor(x).sum().backward()
+    assert all(weight.grad is not None for weight in extractor.adapter.parameters())
+    with torch.no_grad():
+        before = settled(x)
+        for weight in extractor.adapter.parameters():
+            weight.zero_()
+    assert torch.equal(settled(x), before)  # what was computed once stays, whatever is learned later
+
+
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "efficientnet-lite0-plus"])
 def test_the_trunk_is_fixed_and_the_adapter_starts_as_the_identity(name, efficientnets):
     extractor, x = efficientnets[name], images(2, EFFICIENTNETS[name])
     assert not any(parameter.requires_grad for parameter in extractor.trunk.parameters())
@@ -229,7 +250,7 @@ def test_training_mode_changes_no_output(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "efficientnet-lite0-small", "resnet18", "resnet50"])
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "resnet18", "resnet50"])
 def test_random_weights_give_activations_of_a_sensible_size(name):
     with torch.random.fork_rng():
         torch.manual_seed(0)
