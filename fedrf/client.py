@@ -170,10 +170,10 @@ class Client:
                 self._note,
             )
 
-        settled = extractor.settled()
-        trunk = rows_behind(settled if is_fixed else extractor.trunk)
+        settled = extractor.settled() if is_fixed else extractor.trunk
+        trunk = rows_behind(settled)
         self._rows_below: Callable[[], TrunkRows] = lambda: trunk
-        if is_fixed and self.stage and settled is not extractor.trunk:
+        if self.stage and settled is not extractor.trunk:
             self._rows_below = lambda: rows_behind(extractor.trunk)
         with torch.no_grad():
             some = trunk.pieces(self.training[evenly(len(self.training), ROWS)], ROWS)

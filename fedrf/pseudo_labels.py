@@ -21,6 +21,7 @@ OWN_SHARPNESS = 40.0  # whitened rows have smaller cosines
 VOTES = 2.0  # power of the share of votes
 DOUBT = 0.02  # added to shares of votes, so that five neighbours forbid nothing
 NEIGHBOURS = 5
+LARGEST = 4096  # side of the matrix whose eigenvectors are sought
 CANDIDATES = 8192  # at most, for neighbours: time grows with n and not with n²
 ROWS = 1024
 
@@ -35,8 +36,8 @@ class OwnView(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor, num_classes: int) -> OwnView | None:
-        """Return the view of some features; None where there are too few samples for one."""
-        if len(rows) <= NEIGHBOURS:
+        """Return the view of some features; None where there are too few samples for one, or too much to decompose."""
+        if len(rows) <= NEIGHBOURS or min(rows.shape) > LARGEST:
             return None
         whitened = normalize(whiten(rows, num_classes))
         return cls(whitened, neighbours(whitened))
@@ -104,19 +105,17 @@ def whiten(rows: Tensor, num_classes: int) -> Tensor:
     Few large components tell how pictures were taken; classes differ in many smaller ones. k classes span at most
     k - 1 directions, so that λ is the k-th variance: what is much smaller is noise, and stays small.
     """
-    centred = rows - rows.mean(0)
-    variances, directions = _principal(centred)
-    floor = variances[min(num_classes, len(variances)) - 1]
-    return centred @ directions / (variances + floor + torch.finfo(rows.dtype).tiny).sqrt()
-
-
-def _principal(centred: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the variances along the principal directions, decreasing, and these in columns."""
-    if len(centred) < centred.shape[1]:
-        _, lengths, directions = torch.linalg.svd(centred, full_matrices=False)
-        return lengths.square() / len(centred), directions.T
-    variances, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
-    return variances.clamp(min=0).flip(0), directions.flip(1)
+    centred, count = rows - rows.mean(0), len(rows)
+    is_wide = count < rows.shape[1]
+    gram = (centred @ centred.T if is_wide else centred.T @ centred) / count
+    # On the CPU, because not every accelerator can.
+    values, vectors = torch.linalg.eigh(gram.cpu())
+    variances, vectors = values.clamp(min=0).to(rows), vectors.to(rows)
+    # Few samples have fewer directions of their own, and the rest of them is noise.
+    floor = variances[-min(num_classes, max(1, count // 4), len(variances))]
+    scales = (variances + floor + torch.finfo(rows.dtype).tiny).rsqrt()
+    whitened: Tensor = vectors * (count * variances).sqrt() * scales if is_wide else centred @ (vectors * scales)
+    return whitened
 
 
 def _centred(rows: Tensor) -> Tensor:

@@ -33,10 +33,11 @@ class TargetStage:
     Attributes
     ----------
     known
-        What the fixed part of G says of all samples; the client sets it.
+        What G says of all samples before it adapts, or the part of it that is fixed where it learns in the rounds; the
+        client sets it, and it is let go when it was looked at.
     """
 
-    known: TrunkRows
+    known: TrunkRows | None = None
 
     def __init__(self, config: Config) -> None:
         self.settings, self.every = config.adapt, config.track.evaluate_every
@@ -80,14 +81,14 @@ class TargetStage:
     @torch.no_grad()
     def _guess(self, model: DomainModel, trunk: TrunkRows) -> Tensor:
         """Return pseudo-labels of all samples."""
-        if self.settings.views == "all" and self.own is None:
-            self.own = _own_view(self.known, model)
+        if self.settings.views == "all" and self.known is not None:
+            self.own, self.known = _own_view(self.known, model), None
         aligned = torch.cat([model.align(model.features(rows.to(model.device))) for rows in trunk.split(ROWS)])
         return pseudo_labels(model.classifier(model.scale * aligned).softmax(1), aligned, self.own)
 
 
 def _own_view(trunk: TrunkRows, model: DomainModel) -> OwnView | None:
-    """Return what the fixed part of G knows of all samples, unless that is more than may be in memory."""
+    """Return what these rows tell of all samples, unless that is more than may be in memory."""
     (some,) = trunk.pieces(np.zeros(1, dtype=np.int64), 1)
     if len(trunk) * _pooled(some).nbytes > IN_MEMORY:
         return None

@@ -94,6 +94,19 @@ def test_whitening_is_the_root_of_the_inverse_of_covariance_and_floor(count):
     torch.testing.assert_close(whitened @ whitened.T, inner)
 
 
+@pytest.mark.parametrize("count", [24, 32])
+def test_few_samples_of_many_possible_classes_keep_their_neighbours(count):
+    rows, labels = (part[:count] for part in blobs(0.5, columns=40))
+    whitened = normalize(whiten(rows, 31))
+    assert (labels[neighbours(whitened)] == labels[:, None]).float().mean() > 0.95
+
+
+def test_what_is_too_much_to_decompose_has_no_view(monkeypatch):
+    monkeypatch.setattr(module, "LARGEST", 7)
+    assert OwnView.of(torch.rand(8, 8), CLASSES) is None
+    assert OwnView.of(torch.rand(80, 7), CLASSES) is not None
+
+
 def test_whitening_finds_classes_behind_what_is_large_and_says_nothing():
     rows, labels = blobs(0.3)
     nuisance = 100 * torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(5))

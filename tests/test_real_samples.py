@@ -269,11 +269,12 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_resuming_in_the_last_stage_goes_on_with_the_part_that_learns(pictures, tmp_path, small_pictures):
-    """Interrupted after the rounds, while layer4 of the target adapts: the same end as without."""
+@pytest.mark.parametrize("extractor", ["resnet18", "efficientnet-lite0-small"])
+def test_resuming_in_the_last_stage_goes_on_with_the_part_that_learns(extractor, pictures, tmp_path, small_pictures):
+    """Interrupted after the rounds, while convolutions of the target adapt: the same end as without."""
     chosen = settings(
         pictures,
-        model__extractor="resnet18",
+        model__extractor=extractor,
         model__weights="none",
         adapt__steps=6,
         train__rounds=2,

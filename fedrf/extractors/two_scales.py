@@ -45,6 +45,10 @@ class UpperBlocks(nn.Module):
         fold(self)
         self.requires_grad_(True)  # what was folded into biases too
 
+    def extra_repr(self) -> str:
+        """Name what no weight tells, for caches."""
+        return f"depths={self.depths}, maps={self.maps}"
+
     def forward(self, rows: Tensor) -> Tensor:
         """Compute the features of all rows."""
         features = []

@@ -50,7 +50,9 @@ def load_weights(network: nn.Module, state: Mapping[str, Tensor], source: str) -
     if wrong:
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise ValueError(f"{source}: other weights than the network's: {', '.join(wrong[:SHOWN])}{more}")
-    network.load_state_dict({name: value.float() for name, value in given.items()}, strict=False, assign=True)
+    # Contiguous, for what learns is sent as one vector.
+    state = {name: value.float().contiguous() for name, value in given.items()}
+    network.load_state_dict(state, strict=False, assign=True)
 
 
 def load_head(state: Mapping[str, Tensor], name: str, size: int, source: str) -> nn.Linear:

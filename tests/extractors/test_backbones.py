@@ -1,4 +1,5 @@
 import sys
+from copy import deepcopy
 from urllib.error import URLError
 
 import numpy as np
@@ -202,8 +203,9 @@ def test_preparation_is_that_of_the_weights(efficientnets):
 
 
 def test_small_efficientnet_learns_all_but_its_first_blocks(efficientnets):
-    extractor, x = make_extractor("efficientnet-lite0-small", None, "none"), images(2, 64)
+    extractor, x = deepcopy(efficientnets["efficientnet-lite0-small"]), images(2, 64)
     assert not any(parameter.requires_grad for parameter in extractor.trunk.parameters())
+    assert len(parameters_to_vector(extractor.adapter.parameters())) == 234_704  # as it is sent
     settled = extractor.settled()
     assert torch.equal(settled(x), extractor(x))
     extractor(x).sum().backward()
