@@ -13,10 +13,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "align.message": "batch",
         "align.step": "gradient",
         "model.sharing": "local",
+        "model.centred": False,
         "model.classifier": "mlp",
         "adapt.when": "never",
         "adapt.pseudo_labels": 0.0,
         "adapt.views": "aligned",
+        "adapt.consistency": 0.0,
         "train.label_smoothing": 0.0,
     },
     "fedavg": {
@@ -27,6 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "adapt.when": "never",
     },
     "source-only": {
+        "model.centred": False,
         "federation.messages": "none/none/none",
         "federation.prediction": "vote",
         "adapt.when": "never",
@@ -46,5 +49,8 @@ PHOTOGRAPHS = ("folder", "office31", "office-caltech10", "office-home", "domainn
 DATA_PRESETS: dict[str, dict[str, Any]] = {
     **{name: {"model.extractor": "identity"} for name in FEATURES},
     **{name: {"model.extractor": "efficientnet-lite0-plus"} for name in PHOTOGRAPHS},
-    **{name: {"model.extractor": "efficientnet-lite0-small"} for name in ("digit-five", "digit-four")},
+    **{
+        name: {"model.extractor": "efficientnet-lite0-small", "adapt.consistency": 1.0}
+        for name in ("digit-five", "digit-four")
+    },
 }

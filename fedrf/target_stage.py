@@ -1,8 +1,9 @@
 """What the target does by itself: evaluation, and adaptation to its own samples, which needs no communication.
 
-Predictions are made informative: confident on each sample, diverse over all, and optionally true to pseudo-labels. In a
-stage after the last round (`adapt.when=last`) the target's own part of the extractor learns that, with W and C as the
-federation left them. Within the rounds (`joint`) it is one more term of the target's loss, for all that it trains.
+Predictions are made informative: confident on each sample, diverse over all, and optionally true to pseudo-labels and
+the same for maps that are warped a little. In a stage after the last round (`adapt.when=last`) the target's own part of
+the extractor learns that, with W and C as the federation left them. Within the rounds (`joint`) it is one more term of
+the target's loss, for all that it trains.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from fedrf.adaptation import entropy, information
 from fedrf.config import Config
+from fedrf.extractors.two_scales import UpperBlocks
 from fedrf.model import Batch, DomainModel
 from fedrf.pseudo_labels import OwnView, pseudo_labels
 from fedrf.scores import density
@@ -40,7 +42,7 @@ class TargetStage:
     known: TrunkRows | None = None
 
     def __init__(self, config: Config) -> None:
-        self.settings, self.every = config.adapt, config.track.evaluate_every
+        self.settings, self.every, self.seed = config.adapt, config.track.evaluate_every, config.seed
         self.is_last = config.adapt.when == "last"
         self.guesses: Tensor | None = None
         self.own: OwnView | None = None
@@ -71,7 +73,12 @@ class TargetStage:
     def loss(self, model: DomainModel, batch: Batch, features: Tensor, trunk: TrunkRows, number: int) -> Tensor:
         """Return what is minimised; pseudo-labels are renewed from time to time."""
         logits = model.logits(features)
-        loss = -information(logits.softmax(1))
+        probabilities = logits.softmax(1)
+        loss = -information(probabilities)
+        if self.settings.consistency and isinstance(model.adapter, UpperBlocks) and not model.adapter_is_applied:
+            # From seed and step alone: resuming needs no memory.
+            varied = model.adapter.varied(batch.inputs, np.random.RandomState([self.seed, number, 0x3A4F]))
+            loss = loss + self.settings.consistency * cross_entropy(model(varied), probabilities.detach())
         if not self.settings.pseudo_labels:
             return loss
         if self.guesses is None or (number - 1) % self.settings.renew == 0:

@@ -135,3 +135,31 @@ def test_many_rows_find_their_neighbours_among_evenly_chosen_ones(monkeypatch):
     found = neighbours(values)
     assert set(found.flatten().tolist()) <= set(range(0, 100, 10))
     assert not (found == torch.arange(100)[:, None]).any()
+
+
+def test_guesses_are_bold_only_in_the_end():
+    logits, heard = torch.tensor([[8.0, 0.0], [0.0, 4.0]]), []
+
+    def opinion(guesses):
+        heard.append(guesses)
+        return logits
+
+    last = module._refine(torch.full((2, 2), 0.5), opinion)
+    torch.testing.assert_close(last, logits.softmax(1))
+    torch.testing.assert_close(heard[1], (module.FIRST * logits).softmax(1))
+    confidence = [float(guesses.max(1).values.min()) for guesses in [*heard, last]]
+    assert len(heard) == module.REFINEMENTS
+    assert confidence == sorted(confidence)
+
+
+def test_softness_at_first_lets_clusters_outvote_confident_mistakes(monkeypatch):
+    """Most of a cluster is taken for another class, some of it confidently: bold from the start, that is what stays."""
+    aligned, labels = blobs(1.5, seed=3)
+    accuracies = {}
+    for first in (1.0, module.FIRST):
+        monkeypatch.setattr(module, "FIRST", first)
+        accuracies[first] = [
+            accuracy(pseudo_labels(predictions(labels, 0.6, seed), normalize(aligned)), labels) for seed in range(20)
+        ]
+    soft, bold = (sum(accuracies[first]) / 20 for first in (module.FIRST, 1.0))
+    assert soft > bold

@@ -277,6 +277,7 @@ def test_resuming_in_the_last_stage_goes_on_with_the_part_that_learns(extractor,
         model__extractor=extractor,
         model__weights="none",
         adapt__steps=6,
+        adapt__consistency=1.0,
         train__rounds=2,
         federation__checkpoint_seconds=0,
     )
@@ -296,6 +297,26 @@ def test_resuming_in_the_last_stage_goes_on_with_the_part_that_learns(extractor,
             fedrf.run(None, chosen, out=tmp_path / "run", local=True)
     resumed = fedrf.run(resume=tmp_path / "run", local=True)
     assert final_weights(resumed) == final_weights(straight)
+
+
+def test_consistency_is_for_extractors_that_adapt_maps(pictures, tmp_path, small_pictures):
+    """Warped maps change what the target ends with, and nothing of what sources do; flat rows have nothing to warp."""
+    keys = {"model__weights": "none", "adapt__steps": 3, "train__rounds": 2}
+    for extractor, differs in (("efficientnet-lite0-small", True), ("gradients", False)):
+        own = keys if differs else {"adapt__steps": 3, "train__rounds": 2}
+        ends = [
+            final_weights(
+                fedrf.run(
+                    None,
+                    settings(pictures, model__extractor=extractor, adapt__consistency=weight, **own),
+                    out=tmp_path / f"{extractor}-{weight}",
+                    local=True,
+                )
+            )
+            for weight in (0.0, 1.0)
+        ]
+        assert (ends[0]["home"] != ends[1]["home"]) is differs
+        assert {**ends[0], "home": b""} == {**ends[1], "home": b""}
 
 
 class InterruptedBeforeTheFirstRound(LocalFederation):

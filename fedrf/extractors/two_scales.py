@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fedrf.extractors.layers import fold
+from fedrf.extractors.warp import draw_warps, warp
 
 WAYS = 2  # picture and negative
 
@@ -52,8 +54,17 @@ class UpperBlocks(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Compute the features of all rows."""
         features = []
-        pieces = rows.split([WAYS * prod(shape) for shape in self.maps], dim=1)
-        for depth, shape, piece in zip(self.depths, self.maps, pieces, strict=True):
-            maps = self.blocks[:depth](piece.reshape(-1, *shape).contiguous(memory_format=torch.channels_last))
-            features.append(normalize(maps.reshape(len(rows), WAYS, -1).mean(1)))
+        for depth, maps in zip(self.depths, self._maps(rows), strict=True):
+            upper = self.blocks[:depth](maps.contiguous(memory_format=torch.channels_last))
+            features.append(normalize(upper.reshape(len(rows), WAYS, -1).mean(1)))
         return torch.cat(features, dim=1)
+
+    def varied(self, rows: Tensor, random: np.random.RandomState) -> Tensor:
+        """Return rows of the same pictures seen a little differently, at all scales alike."""
+        warps = draw_warps(len(rows), random).repeat_interleave(WAYS, dim=0)
+        return torch.cat([warp(maps, warps).reshape(len(rows), -1) for maps in self._maps(rows)], dim=1)
+
+    def _maps(self, rows: Tensor) -> list[Tensor]:
+        """Return the maps of each scale, a sample's ways one after the other."""
+        pieces = rows.split([WAYS * prod(shape) for shape in self.maps], dim=1)
+        return [piece.reshape(-1, *shape) for shape, piece in zip(self.maps, pieces, strict=True)]
