@@ -26,7 +26,7 @@ from fedrf.data.domains import num_classes
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
-from fedrf.embedding import OwnEmbedding, mean_of
+from fedrf.embedding import OwnEmbedding
 from fedrf.extractors import make_extractor
 from fedrf.features import RandomFourierFeatures, median_sigma
 from fedrf.held_out import HeldOut
@@ -93,7 +93,7 @@ class Client:
         self.ballots: list[dict[str, Tensor]] = []
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
         self.model, self.trunk = self._build(samples)
-        if self.stage:
+        if self.stage and config.adapt.pseudo_labels:
             self.stage.known = self.trunk
         self.held_out: HeldOut | None = None
         if self.labels is not None and len(held_out):
@@ -176,11 +176,9 @@ class Client:
         if self.stage and settled is not extractor.trunk:
             self._rows_below = lambda: rows_behind(extractor.trunk)
         with torch.no_grad():
-            is_centred = is_fixed and settings.centred
-            centre = mean_of(trunk.pieces(self.training, ROWS)).float() if is_centred else torch.zeros(())
             some = trunk.pieces(self.training[evenly(len(self.training), ROWS)], ROWS)
             extracted = torch.cat([piece if is_fixed else extractor.adapter(piece) for piece in some])
-            width = median_sigma(normalize(extracted - centre), settings.kernel)
+            width = median_sigma(normalize(extracted), settings.kernel)
         sigma, reply = self._greet(width, sum(parameter.numel() for parameter in extractor.adapter.parameters()))
         random_features = RandomFourierFeatures(
             extractor.out_features, settings.num_features, sigma, settings.kernel, seed
@@ -192,7 +190,6 @@ class Client:
                 extractor.adapter, random_features, settings.dim, classes, settings.classifier, settings.scale
             )
         model.adapter_is_applied = is_fixed
-        model.centre.copy_(centre)
         align = self.config.align
         moves = self.schedule.learns_extractor or settings.sharing == "averaged"
         # A part of the module, so that checkpoints have its memory.

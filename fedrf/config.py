@@ -131,7 +131,6 @@ class ModelConfig(Section):
     )
     cache_precision: Literal["float32", "float16"] = Field("float32", description="float16: half the room, rounded")
     sharing: Literal["frozen", "local", "averaged"] = Field("frozen", description="the learnable part of G")
-    centred: bool = Field(True, description="each client subtracts the mean of its own features, where G is frozen")
     extractor_interval: Count = Field(10, description="T_G, rounds between averages of G where it is averaged")
     num_features: Count = Field(500, description="N, the number of random frequencies")
     sigma: Positive | Literal["median"] = Field("median", description="σ, the kernel width")

@@ -56,15 +56,14 @@ class OwnEmbedding(nn.Module):
             # Divided by the weights that were given out so far: the first mean is the first batch's.
             return blend / (1 - self.memory ** (number + 1))
         if number == 0 or self.outdated or (self.moves and number % self.refresh == 0):
-            self.mean.copy_(mean_of(whole_set))
+            self.mean.copy_(_mean(whole_set))
             self.outdated = False
         # The value of the whole set, the gradient of the batch.
         return self.mean + (batch - batch.detach())
 
 
 @torch.no_grad()
-def mean_of(pieces: Iterable[Tensor]) -> Tensor:
-    """Return the mean over the rows of all pieces, in double precision."""
+def _mean(pieces: Iterable[Tensor]) -> Tensor:
     total, count = torch.zeros((), dtype=torch.float64), 0
     for piece in pieces:
         total = total.to(piece.device) + piece.sum(0, dtype=torch.float64)

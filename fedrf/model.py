@@ -53,8 +53,6 @@ class DomainModel(LightningModule):
         The part of G that can learn; what lies below it is `fedrf.trunk`'s.
     adapter_is_applied
         Whether the inputs have gone through the adapter already, because it does not learn.
-    centre
-        What is subtracted from extracted features; zero unless the client sets it.
     random_features
         Σ, equal at all clients.
     aligner
@@ -62,8 +60,6 @@ class DomainModel(LightningModule):
     classifier
         C, on unit-norm aligned features times `scale`.
     """
-
-    centre: Tensor
 
     def __init__(
         self,
@@ -78,7 +74,6 @@ class DomainModel(LightningModule):
         self.automatic_optimization = False
         self.adapter, self.adapter_is_applied = adapter, False
         self.random_features = random_features
-        self.register_buffer("centre", torch.zeros(random_features.in_features))
         size = random_features.out_features
         self.aligner = nn.Parameter(torch.randn(size, dim) / size**0.5)
         self.classifier = make_classifier(classifier, dim, num_classes)
@@ -89,7 +84,7 @@ class DomainModel(LightningModule):
     def features(self, trunk: Tensor) -> Tensor:
         """Σ: random features of samples that went through the trunk."""
         extracted = trunk if self.adapter_is_applied else self.adapter(trunk)
-        features: Tensor = self.random_features(normalize(extracted - self.centre))
+        features: Tensor = self.random_features(normalize(extracted))
         return features
 
     def align(self, features: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "align.message": "batch",
         "align.step": "gradient",
         "model.sharing": "local",
-        "model.centred": False,
         "model.classifier": "mlp",
         "adapt.when": "never",
         "adapt.pseudo_labels": 0.0,
@@ -29,7 +28,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "adapt.when": "never",
     },
     "source-only": {
-        "model.centred": False,
         "federation.messages": "none/none/none",
         "federation.prediction": "vote",
         "adapt.when": "never",
