@@ -177,9 +177,9 @@ class AdaptConfig(Section):
     views: Literal["all", "aligned"] = Field(
         "all", description="what guesses pseudo-labels: aligned features alone, or extractor and neighbours too"
     )
-    renew: Count = Field(20, description="steps between new pseudo-labels")
+    renew: Count = Field(60, description="steps between new pseudo-labels")
     consistency: NotNegative = Field(
-        0.0, description="weight of predicting the same for warped maps, where the extractor adapts maps"
+        0.0, description="weight of predicting the same for warped maps; efficientnet-lite0-small, last stage"
     )
 
 

@@ -16,9 +16,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 REFINEMENTS = 10
-FIRST = 0.25  # share of the sharpness that the first of them has; then it grows evenly
-SHARPNESS = 12.0  # logits for each unit of cosine
+SHARPNESS = 20.0  # logits for each unit of cosine
 OWN_SHARPNESS = 40.0  # whitened rows have smaller cosines
+SURE = 0.5  # trust in the own view from which on
+QUIET = 0.6  # of its sharpness is left to the aligned view,
+FIRST = 0.25  # and of all sharpness to the first refinement, from where it grows evenly
 VOTES = 2.0  # power of the share of votes
 DOUBT = 0.02  # added to shares of votes, so that five neighbours forbid nothing
 NEIGHBOURS = 5
@@ -75,10 +77,14 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
     in_own = trust(guesses, _refine(probabilities, own_view))
     in_neighbours = trust(guesses, _votes(guesses, own.nearest))
 
-    def all_views(guesses: Tensor) -> Tensor:
-        return aligned_view(guesses) + in_own * own_view(guesses) + in_neighbours * neighbours_view(guesses)
+    # Soft guesses let large classes draw all centres to them: only with a view that keeps classes apart.
+    quiet, first = (QUIET, FIRST) if in_own >= SURE else (1.0, 1.0)
 
-    return _refine(probabilities, all_views).argmax(1)
+    def all_views(guesses: Tensor) -> Tensor:
+        others = in_own * own_view(guesses) + in_neighbours * neighbours_view(guesses)
+        return quiet * aligned_view(guesses) + others
+
+    return _refine(probabilities, all_views, first).argmax(1)
 
 
 def trust(guesses: Tensor, others: Tensor) -> float:
@@ -137,8 +143,8 @@ def _to_centres(rows: Tensor, guesses: Tensor) -> Tensor:
     return rows @ normalize(guesses.T @ rows).T
 
 
-def _refine(guesses: Tensor, opinion: Opinion) -> Tensor:
-    """Guess again from what the last guesses say, boldly only in the end: what is decided early is seldom undone."""
-    for sharpness in torch.linspace(FIRST, 1, REFINEMENTS).tolist():
+def _refine(guesses: Tensor, opinion: Opinion, first: float = 1.0) -> Tensor:
+    """Guess again from what the last guesses say; softly at `first`, because what is decided early is seldom undone."""
+    for sharpness in torch.linspace(first, 1, REFINEMENTS).tolist():
         guesses = (sharpness * opinion(guesses)).softmax(1)
     return guesses

@@ -45,16 +45,17 @@ class TargetStage:
         self.settings, self.every, self.seed = config.adapt, config.track.evaluate_every, config.seed
         self.is_last = config.adapt.when == "last"
         self.guesses: Tensor | None = None
+        self.guessed = 0  # in which step
         self.own: OwnView | None = None
         self.history: list[Figures] = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs; the coordinator's has no figures of this stage."""
-        return {"guesses": self.guesses, "history": self.history}
+        return {"guesses": self.guesses, "guessed": self.guessed, "history": self.history}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to a checkpoint."""
-        self.guesses, self.history = state["guesses"], state["history"]
+        self.guesses, self.guessed, self.history = state["guesses"], state["guessed"], state["history"]
 
     def optimizer(self, model: DomainModel) -> torch.optim.Optimizer:
         """Return an optimiser for the only thing that is trained here."""
@@ -81,8 +82,8 @@ class TargetStage:
             loss = loss + self.settings.consistency * cross_entropy(model(varied), probabilities.detach())
         if not self.settings.pseudo_labels:
             return loss
-        if self.guesses is None or (number - 1) % self.settings.renew == 0:
-            self.guesses = self._guess(model, trunk)
+        if self.guesses is None or number - self.guessed >= self.settings.renew:
+            self.guesses, self.guessed = self._guess(model, trunk), number
         return loss + self.settings.pseudo_labels * cross_entropy(logits, self.guesses[batch.rows])
 
     @torch.no_grad()

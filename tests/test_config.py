@@ -164,6 +164,16 @@ def test_the_extractor_suits_the_data_unless_it_is_given():
         extractor("data.name=features", "model.extractor=gradients")
 
 
+def test_digits_from_files_are_warped_unless_the_method_or_somebody_says_otherwise():
+    def consistency(*overrides):
+        return load_config("digit-four", list(overrides)).adapt.consistency
+
+    assert consistency() == 1
+    assert consistency("method=fedrf-tca") == 0
+    assert consistency("adapt.consistency=0.5") == 0.5
+    assert load_config("digits", []).adapt.consistency == 0
+
+
 def test_every_data_set_but_the_digits_has_an_extractor_of_its_own():
     from typing import get_args
 

@@ -299,7 +299,7 @@ def test_resuming_in_the_last_stage_goes_on_with_the_part_that_learns(extractor,
     assert final_weights(resumed) == final_weights(straight)
 
 
-def test_consistency_is_for_extractors_that_adapt_maps(pictures, tmp_path, small_pictures):
+def test_consistency_is_for_small_pictures_and_only_at_the_target(pictures, tmp_path, small_pictures):
     """Warped maps change what the target ends with, and nothing of what sources do; flat rows have nothing to warp."""
     keys = {"model__weights": "none", "adapt__steps": 3, "train__rounds": 2}
     for extractor, differs in (("efficientnet-lite0-small", True), ("gradients", False)):

@@ -81,7 +81,7 @@ class WithClasses(nn.Module):
     is Hellinger's. Longer, they help more from far domains and hurt more from near ones.
     """
 
-    def __init__(self, head: nn.Linear, length: float = 0.75) -> None:
+    def __init__(self, head: nn.Linear, length: float = 0.5) -> None:
         super().__init__()
         self.head, self.length = head, length
 

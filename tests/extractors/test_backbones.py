@@ -87,7 +87,7 @@ def test_efficientnet_plus_is_both_sides_of_the_published_one_and_its_classes(ef
     extracted = extractor(x)
     assert extracted.shape == (2, extractor.out_features) == (2, 2280)
     torch.testing.assert_close(extracted[:, :1280], nn.functional.normalize(features), rtol=0, atol=1e-5)
-    torch.testing.assert_close(extracted[:, 1280:].square() / 0.75**2, probabilities, rtol=0, atol=1e-4)
+    torch.testing.assert_close(4 * extracted[:, 1280:].square(), probabilities, rtol=0, atol=1e-4)
     torch.testing.assert_close(extractor(x.flip(3)), extracted, rtol=0, atol=1e-5)
 
 

@@ -35,14 +35,16 @@ def test_a_quarter_turn_by_hand():
 def test_warps_are_small_and_differ_and_depend_on_their_seed_alone():
     warps = draw_warps(500, np.random.RandomState(3))
     assert warps.shape == (500, 2, 3)
-    assert float(warps[:, :, 2].abs().max()) <= SHIFT
+    for shifts in warps[:, :, 2].T:
+        assert 0.9 * SHIFT < float(shifts.abs().max()) <= SHIFT
+    assert float((warps[:, 0, 2] - warps[:, 1, 2]).abs().max()) > SHIFT
     # Turning and scaling make (c, -s; s, c); what is not of that form is the shear.
     torch.testing.assert_close(warps[:, 0, 0], warps[:, 1, 1])
     shears = warps[:, 0, 1] + warps[:, 1, 0]
     assert SHEAR / 2 < float(shears.abs().max()) <= SHEAR
     scales = (warps[:, 0, 0].square() + warps[:, 1, 0].square()).sqrt()
-    assert float(scales.min()) > 0.8
-    assert float(scales.max()) < 1.25
+    assert 0.8 < float(scales.min()) < 0.85
+    assert 1.18 < float(scales.max()) < 1.25
     angles = torch.atan2(warps[:, 1, 0], warps[:, 0, 0]).rad2deg().abs()
     assert 15 < float(angles.max()) <= 20.001
     assert len(warps.unique(dim=0)) == 500
