@@ -179,7 +179,7 @@ class AdaptConfig(Section):
     )
     renew: Count = Field(60, description="steps between new pseudo-labels")
     consistency: NotNegative = Field(
-        0.0, description="weight of predicting the same for warped maps; efficientnet-lite0-small, last stage"
+        0.0, description="weight, in the end, of predicting the same for warped maps; efficientnet-lite0-small"
     )
 
 

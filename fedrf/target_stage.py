@@ -79,7 +79,9 @@ class TargetStage:
         if self.settings.consistency and isinstance(model.adapter, UpperBlocks) and not model.adapter_is_applied:
             # From seed and step alone: resuming needs no memory.
             varied = model.adapter.varied(batch.inputs, np.random.RandomState([self.seed, number, 0x3A4F]))
-            loss = loss + self.settings.consistency * cross_entropy(model(varied), probabilities.detach())
+            # Little at first: to agree with oneself keeps mistakes as they are.
+            weight = self.settings.consistency * min(1.0, number / self.settings.steps)
+            loss = loss + weight * cross_entropy(model(varied), probabilities.detach())
         if not self.settings.pseudo_labels:
             return loss
         if self.guesses is None or number - self.guessed >= self.settings.renew:
