@@ -79,6 +79,7 @@ def geometric_median(clients: Sequence[Array], weights: Weights) -> Array:
 RULES: dict[str, Rule] = {
     "mean": mean,
     "weighted": mean,
+    "chosen": mean,
     "median": median,
     "trimmed": trimmed_mean,
     "krum": krum,

@@ -28,7 +28,7 @@ class AsyncPart:
         values: Array,
         basis: int,
         age: Callable[[int], float],
-        members: dict[str, int],
+        members: dict[str, float],
         settings: FederationConfig,
     ) -> Array | None:
         """Take in one client's values, grown from model version `basis`; return the new aggregate if there is one.

@@ -31,6 +31,7 @@ class Saver(Callback):
             "generation": client.generation,
             "figures": client.figures,
             "ballots": client.ballots,
+            "anchor": client.anchor,
             "stage": client.stage.state_dict() if client.stage else None,
             "target_mean": client.held_out.target_mean if client.held_out else None,
         }
@@ -41,7 +42,7 @@ class Saver(Callback):
         client.round, client.model_version = state_dict["round"], state_dict["model_version"]
         client.committed, client.figures = state_dict["committed"], state_dict["figures"]
         client.generation = self.saved = state_dict["generation"]
-        client.ballots = state_dict["ballots"]
+        client.ballots, client.anchor = state_dict["ballots"], state_dict.get("anchor", {})
         if client.stage:
             client.stage.load_state_dict(state_dict["stage"])
         if client.held_out:

@@ -58,6 +58,13 @@ class ClientFiles:
                 path.unlink()
 
 
+def keep_final_weights(run: Path, client: str) -> None:
+    """Delete all checkpoints of a run that has come to its end, but for one client's weights."""
+    for path in (run / "checkpoints").glob("*/*"):
+        if path != ClientFiles(run, client).final:
+            path.unlink()
+
+
 class CoordinatorFiles:
     """The coordinator's own checkpoints, each of which makes a generation count."""
 

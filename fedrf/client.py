@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.nn.utils import parameters_to_vector
 
 from fedrf.callback import Saver
 from fedrf.checkpoints import ClientFiles, write_atomically
@@ -27,24 +29,32 @@ from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
 from fedrf.embedding import OwnEmbedding
+from fedrf.extractors import Extractor as ExtractorModule
 from fedrf.extractors import make_extractor
 from fedrf.features import RandomFourierFeatures, median_sigma
 from fedrf.held_out import HeldOut
 from fedrf.messages import (
     Aligner,
     AnyMessage,
+    Ciphertexts,
     Classifier,
+    Companion,
     Envelope,
     Extractor,
+    Features,
     Greeting,
     MeanEmbedding,
     Message,
     Metrics,
+    Moments,
     Reply,
+    Weights,
 )
 from fedrf.methods import METHODS, Inbox
-from fedrf.model import Batch, DomainModel
+from fedrf.model import Batch, DomainModel, NoRandomFeatures
+from fedrf.normalization import moments
 from fedrf.place import Place
+from fedrf.presets import TARGET_TRAINS
 from fedrf.schedule import Schedule
 from fedrf.scores import evenly
 from fedrf.target_stage import Figures, Score, TargetStage, evaluate, judge, predict, vote
@@ -52,7 +62,8 @@ from fedrf.trunk import TrunkRows, trunk_rows
 from fedrf.warming import take_part
 
 Link = Callable[..., Any]
-CARRIERS: dict[str, type[Message]] = {"aligner": Aligner, "classifier": Classifier, "extractor": Extractor}
+CARRIERS: dict[str, type[Message]] = {one.kind: one for one in (Aligner, Classifier, Extractor, Companion)}
+SGD_FACTOR = 100  # how much longer plain steps are than Adam's, which make up for the size of gradients
 ROWS = 1024  # at a time, where all local samples are looked at
 
 # Initial weights come from torch's one generator, and with `--local` clients are threads of one process.
@@ -76,10 +87,19 @@ class Client:
         Tells the accuracy of predictions for the local samples; for the records only.
     device
         Where the fixed part of the extractor is computed.
+    foreign
+        The target's samples, without labels, where data are pooled.
     """
 
     def __init__(
-        self, config: Config, place: Place, samples: Samples, link: Link, score: Score, device: str = "cpu"
+        self,
+        config: Config,
+        place: Place,
+        samples: Samples,
+        link: Link,
+        score: Score,
+        device: str = "cpu",
+        foreign: Samples | None = None,
     ) -> None:
         self.config, self.place, self.link, self.score, self.device = config, place, link, score, device
         self.schedule = Schedule(config, place.name, place.sources, place.target)
@@ -90,9 +110,11 @@ class Client:
         self.committed = self.stopped = False
         self.waited = 0.0
         self.figures: dict[str, float] = {}
-        self.ballots: list[dict[str, Tensor]] = []
+        self.ballots: dict[str, dict[str, Tensor]] = {}
+        self.anchor: dict[str, Tensor] = {}
         self.stage = TargetStage(config) if self.schedule.is_target and config.adapt.when != "never" else None
         self.model, self.trunk = self._build(samples)
+        self.foreign = None if foreign is None else self._rows_of(foreign)
         if self.stage and config.adapt.pseudo_labels:
             self.stage.known = self.trunk
         self.held_out: HeldOut | None = None
@@ -124,8 +146,9 @@ class Client:
         trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
         if not self.stopped and self.commit():  # again, for a checkpoint from after the last round
             self._release_adapter()
-            model, trunk, ballots = self.model, self.trunk, self.ballots
-            self.probabilities = vote(model, trunk, ballots) if ballots else predict(model, trunk)
+            model, trunk = self.model, self.trunk
+            votes = list(self.ballots.values()) if self.schedule.ballot else []
+            self.probabilities = vote(model, trunk, votes) if votes else predict(model, trunk)
             last = judge(self.probabilities, self.score) | {"final": 1.0}
             self._record(last if self.held_out is None else last | self.held_out.scores(model, trunk))
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
@@ -158,7 +181,7 @@ class Client:
             random_state = torch.get_rng_state()
         is_fixed = settings.sharing == "frozen"
 
-        def rows_behind(layers: nn.Module) -> TrunkRows:
+        def rows_behind(layers: nn.Module, samples: Samples) -> TrunkRows:
             return trunk_rows(
                 layers,
                 extractor.prepare,
@@ -171,24 +194,38 @@ class Client:
             )
 
         settled = extractor.settled() if is_fixed else extractor.trunk
-        trunk = rows_behind(settled)
+        self._rows_of = partial(rows_behind, settled)
+        trunk = self._rows_of(samples)
         self._rows_below: Callable[[], TrunkRows] = lambda: trunk
         if self.stage and settled is not extractor.trunk:
-            self._rows_below = lambda: rows_behind(extractor.trunk)
+            self._rows_below = lambda: rows_behind(extractor.trunk, samples)
         with torch.no_grad():
             some = trunk.pieces(self.training[evenly(len(self.training), ROWS)], ROWS)
             extracted = torch.cat([piece if is_fixed else extractor.adapter(piece) for piece in some])
-            width = median_sigma(normalize(extracted), settings.kernel)
-        sigma, reply = self._greet(width, sum(parameter.numel() for parameter in extractor.adapter.parameters()))
-        random_features = RandomFourierFeatures(
-            extractor.out_features, settings.num_features, sigma, settings.kernel, seed
+            has_kernel = settings.kernel != "none"
+            width = median_sigma(normalize(extracted), settings.kernel) if has_kernel else 1.0
+        with _DRAWING, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            companion = self.method.companion(self.config, self._num_peers, self._width(extractor))
+        sigma, reply = self._greet(width, extractor, companion)
+        random_features = (
+            RandomFourierFeatures(extractor.out_features, settings.num_features, sigma, settings.kernel, seed)
+            if has_kernel
+            else NoRandomFeatures(extractor.out_features)
         )
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.set_rng_state(random_state)
             classes = num_classes(self.config.data)
             model = DomainModel(
-                extractor.adapter, random_features, settings.dim, classes, settings.classifier, settings.scale
+                extractor.adapter,
+                random_features,
+                settings.dim,
+                classes,
+                settings.classifier,
+                settings.scale,
+                settings.normalization,
             )
+        model.adopt(companion)
         model.adapter_is_applied = is_fixed
         align = self.config.align
         moves = self.schedule.learns_extractor or settings.sharing == "averaged"
@@ -223,9 +260,22 @@ class Client:
         for figures in self.stage.history if self.stage else ():
             self._record(figures)
 
-    def _greet(self, width: float, extractor: int) -> tuple[float, Reply]:
+    @property
+    def _num_peers(self) -> int:
+        """From how many clients messages come here: from all sources, or from the target."""
+        return len(self.place.sources) if self.schedule.is_target else 1
+
+    def _width(self, extractor: ExtractorModule) -> int:
+        model = self.config.model
+        return extractor.out_features if model.kernel == "none" else 2 * model.num_features
+
+    def _greet(self, width: float, extractor: ExtractorModule, companion: nn.Module) -> tuple[float, Reply]:
         count = len(self.training) if self.config.federation.aggregation == "weighted" else 1
-        greeting = Greeting(self.place.name, 0, self.place.attempt, width, extractor, count)
+        sizes = [sum(one.numel() for one in module.parameters()) for module in (extractor.adapter, companion)]
+        sizes[1] *= self.method.shares_companion
+        greeting = Greeting(
+            self.place.name, 0, self.place.attempt, width, sizes[0], count, extractor.out_features, sizes[1]
+        )
         answer: tuple[float, Reply] = self.link("greet", greeting)
         if answer[1].stop:
             raise StoppedError
@@ -233,10 +283,17 @@ class Client:
 
     def _optimizers(self, model: DomainModel) -> list[torch.optim.Optimizer]:
         """One optimiser for the rounds; at the target, another for the stage after them."""
-        parts = model.parts()
-        trained = parts["aligner"] + (parts["extractor"] if self.schedule.learns_extractor else [])
-        trained += [] if self.schedule.is_target else parts["classifier"]
-        optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(trained, lr=self.config.train.lr)]
+        parts, settings = model.parts(), self.config.train
+        # The aligner is always among them: an optimiser needs something, even where nothing is trained.
+        kinds = ("aligner", "extractor", "classifier", "companion")
+        trained = [one for kind in kinds if kind in ("aligner", "companion", *self._trained) for one in parts[kind]]
+        # Adam would undo the weight of a loss that has no cross-entropy beside it, and collapse what it is to align.
+        is_plain = settings.optimizer == "sgd" or (self.schedule.is_target and self.config.method in TARGET_TRAINS)
+        optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.SGD(trained, lr=SGD_FACTOR * settings.lr)
+            if is_plain
+            else torch.optim.Adam(trained, lr=settings.lr)
+        ]
         return optimizers + ([self.stage.optimizer(model)] if self.stage and self.stage.is_last else [])
 
     def _logger(self) -> TensorBoardLogger | bool:
@@ -255,7 +312,14 @@ class Client:
         epoch, place = divmod(number - 1, max(1, count // size))
         order = np.random.RandomState([self.config.seed, self._position, epoch, 0xDA7A]).permutation(count)
         rows = torch.from_numpy(self.training[order[place * size : (place + 1) * size]])
-        return Batch(number, rows, self.trunk[rows], None if self.labels is None else self.labels[rows])
+        labels = None if self.labels is None else self.labels[rows]
+        return Batch(number, rows, self.trunk[rows], labels, self._foreign_batch(number, size))
+
+    def _foreign_batch(self, number: int, size: int) -> Tensor | None:
+        if self.foreign is None:
+            return None
+        random = np.random.RandomState([self.config.seed, number, 0xF0E1])
+        return self.foreign[random.permutation(len(self.foreign))[:size]]
 
     def _release_adapter(self) -> None:
         """After the rounds, adaptation may move what they left alone: from then on rows come from below it."""
@@ -279,21 +343,37 @@ class Client:
         self.waited, began = 0.0, time.perf_counter()
         time.sleep(self.config.federation.delays.get(self.place.name, 0))
         due = schedule.parts_after(number - 1)
-        if schedule.moves_extractor(number - 1):
+        if schedule.settles_first(number - 1):
             self._exchange(model, number, "commit", self._parts(model, due, number))
             due = ()
         with torch.set_grad_enabled(schedule.trains):
             features = model.features(batch.inputs)
-            own = self.own(features, self._all_features(model)) if schedule.uses_embeddings else features.mean(0)
+            carrier, own = self._own(model, features)
         messages = self._parts(model, due, number)
         if schedule.sends_embedding(number):
-            messages.append(self._message(MeanEmbedding, own, number))
+            messages.append(self._message(carrier, own, number))
         reply = self._exchange(model, number, "round", messages)
         peers = tuple(torch.tensor(one.values, device=own.device) for one in reply.embeddings)
-        if self.held_out and peers:
+        if self.held_out and peers and carrier is MeanEmbedding:
             self.held_out.target_mean = peers[0].cpu()
-        self._learn(model, batch, features, Inbox(own, peers))
+        if batch.foreign is not None:
+            peers = (model.align(model.features(batch.foreign)),)  # which W and G are trained for, too
+        self._learn(model, batch, features, Inbox(own, peers, self._places(reply), self.ballots, schedule.is_target))
         self.figures |= {"seconds": time.perf_counter() - began, "waited": self.waited}
+
+    def _places(self, reply: Reply) -> tuple[int, ...]:
+        senders = (one.sender for one in reply.embeddings)
+        return tuple(self.place.sources.index(one) if one in self.place.sources else 0 for one in senders)
+
+    def _own(self, model: DomainModel, features: Tensor) -> tuple[type[Message], Tensor]:
+        """Return what this client sends to its peers, and the kind of message that carries it."""
+        if self.config.align.message == "samples":
+            hidden = self.config.federation.encryption != "none" and not self.schedule.is_target
+            return Ciphertexts if hidden else Features, model.align(features)
+        if self.config.align.message == "moments":
+            return Moments, moments(features @ model.aligner)
+        whole = self.schedule.uses_embeddings
+        return MeanEmbedding, self.own(features, self._all_features(model)) if whole else features.mean(0)
 
     def _learn(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox) -> None:
         loss = self.method.target_loss if self.schedule.is_target else self.method.source_loss
@@ -301,6 +381,8 @@ class Client:
         if self.stage and not self.stage.is_last:
             joint = self.stage.loss(model, batch, features, self.trunk, batch.round)
             terms |= {"loss": terms.get("loss", 0) + joint, "adaptation": joint.detach()}
+        if "loss" in terms and self.anchor:
+            terms["loss"] = terms["loss"] + self.config.train.proximal / 2 * self._drift(model)
         self.figures = {"round": float(batch.round), **{name: float(term.detach()) for name, term in terms.items()}}
         if self._evaluates(batch.round):
             self.figures |= self._evaluate(model)
@@ -308,6 +390,16 @@ class Client:
             model.step(terms["loss"])
         if self.config.track.tensorboard:
             model.log_dict({name: value for name, value in self.figures.items() if name != "round"})
+
+    def _drift(self, model: DomainModel) -> Tensor:
+        """Return the squared distance to the average that came last."""
+        parts = model.parts()
+        return torch.stack(
+            [
+                (parameters_to_vector(parts[kind]) - values.to(model.device)).square().sum()
+                for kind, values in self.anchor.items()
+            ]
+        ).sum()
 
     def _evaluate(self, model: DomainModel) -> Figures:
         """Return the figures of the target's predictions, or of a source's for what it holds out."""
@@ -330,8 +422,7 @@ class Client:
         self._exchange(self.model, number, "final", parts)
         if self.schedule.ballot:
             ballot = () if self.schedule.is_target else self.schedule.ballot
-            reply = self._exchange(self.model, number, "ballot", self._parts(self.model, ballot, number))
-            self.ballots = [{kind: torch.tensor(values) for kind, values in one.items()} for one in reply.ballots]
+            self._exchange(self.model, number, "ballot", self._parts(self.model, ballot, number))
         self.committed = not self.stopped
         return self.committed
 
@@ -355,11 +446,31 @@ class Client:
     def _follow(self, model: DomainModel, reply: Reply) -> None:
         for kind, values in reply.parts.items():
             model.set_part(kind, torch.tensor(values))
+            if self.config.train.proximal and kind in self._trained:
+                self.anchor[kind] = torch.tensor(values).reshape(-1)
+        if reply.ballots:
+            self.ballots = {
+                name: {kind: torch.tensor(values) for kind, values in parts.items()}
+                for name, parts in reply.ballots.items()
+            }
         self.own.outdated = self.own.outdated or "extractor" in reply.parts
         self.model_version = reply.model_version
 
+    @property
+    def _trained(self) -> tuple[str, ...]:
+        return self.schedule.trained + (("companion",) if self.method.shares_companion else ())
+
     def _parts(self, model: DomainModel, kinds: tuple[str, ...], number: int) -> list[AnyMessage]:
-        return [self._message(CARRIERS[kind], model.get_part(kind), number) for kind in kinds]
+        """Return messages with these parts; the companion goes with the aligner, and so do weights of the others."""
+        if "aligner" in kinds and self.method.shares_companion:
+            kinds = (*kinds, "companion")
+        parts: list[AnyMessage] = [self._message(CARRIERS[kind], model.get_part(kind), number) for kind in kinds]
+        if parts and self.schedule.is_target and self.ballots and self.method.weigh is not None:
+            some = self.trunk[torch.from_numpy(self.training[evenly(len(self.training), ROWS)])].to(model.device)
+            weights, own = self.method.weigh(model, some, self.ballots)
+            chosen = [weights.get(name, 0.0) for name in self.place.sources]
+            parts.append(self._message(Weights, torch.tensor([*chosen, own]), number))
+        return parts
 
     def _message(self, carrier: type[Message], values: Tensor, number: int) -> Message:
         # A copy: NumPy would share memory with weights that go on changing.

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -27,6 +27,14 @@ HIDDEN = 100  # neurons in each of the two hidden layers of the paper's classifi
 RECIPES = Path(__file__).parent / "recipes"
 WEIGHTS = ("pretrained", "none")  # words for weights that are no file
 PATHS = ("data.root", "model.weights")
+PER_SAMPLE = ("samples", "moments")  # messages that are made from aligned features, and not from random ones
+
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[tuple(PRESETS)]
+# What makes a method the one that it is, besides its losses.
+ESSENTIAL = ("data.pooled", "model.normalization", "federation.shows", "federation.encryption")
 NAMES = ("data.target", "data.sources", "data.classes")
 
 
@@ -75,6 +83,11 @@ class DataConfig(Section):
     validation: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="share of each source that is held out to score with; the scores validation and dev need it"
     )
+    pooled: Literal["none", "sources", "all", "oracle"] = Field(
+        "none",
+        description="not federated, for reference: one client has all sources, the target's samples too, or, as an "
+        "oracle, half of the target's with their labels, and the other half is scored",
+    )
     allow_partial: bool = Field(False, description="use a data set that is not complete")
     skip_corrupt: bool = Field(False, description="leave out image files that cannot be decoded; decodes all to see")
 
@@ -102,6 +115,8 @@ class DataConfig(Section):
             )
         if self.clients > 1 and self.partition == "none":
             raise ValueError(f"clients={self.clients} needs a data.partition: even, dirichlet, shards or size")
+        if self.pooled != "none" and self.partition != "none":
+            raise ValueError(f"pooled={self.pooled} puts sources together, and data.partition splits them: choose one")
         if self.classes is not None:
             if self.name not in OWN:
                 raise ValueError(f"classes are for data.name=folder and features; {self.name} has its own")
@@ -134,9 +149,14 @@ class ModelConfig(Section):
     extractor_interval: Count = Field(10, description="T_G, rounds between averages of G where it is averaged")
     num_features: Count = Field(500, description="N, the number of random frequencies")
     sigma: Positive | Literal["median"] = Field("median", description="σ, the kernel width")
-    kernel: Literal["gaussian", "laplace", "cauchy"] = "gaussian"
+    kernel: Literal["gaussian", "laplace", "cauchy", "none"] = Field(
+        "gaussian", description="none: no random features, W acts on those of the extractor"
+    )
     dim: Count = Field(64, description="m, the number of aligned components")
     classifier: Literal["linear", "mlp"] = Field("linear", description="mlp: two hidden layers of 100, as in the paper")
+    normalization: Literal["none", "batch"] = Field(
+        "none", description="batch: aligned features are standardised, by each client with its own statistics"
+    )
     scale: Positive = Field(10.0, description="factor of the unit-norm aligned features")
 
     @field_validator("cache", mode="before")
@@ -150,7 +170,10 @@ class AlignConfig(Section):
 
     weight: NotNegative = Field(1.0, description="λ, the weight of L_MMD in the sources' loss")
     gamma: NotNegative = Field(0.005, description="γ of the proximal step and of the warm start")
-    message: Literal["exact", "running", "batch"] = Field("exact", description="what Σℓ is a mean over")
+    message: Literal["exact", "running", "batch", "samples", "moments"] = Field(
+        "exact",
+        description="what Σℓ is a mean over; or, of aligned features in a batch: each sample's, or mean and variance",
+    )
     step: Literal["proximal", "gradient"] = Field("proximal", description="how W moves against the discrepancy")
     memory: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="share of the past in running messages")
     refresh: Count = Field(5, description="rounds between exact messages where the extractor learns")
@@ -163,6 +186,8 @@ class TrainConfig(Section):
     rounds: Count = 150
     batch_size: Annotated[int, Field(ge=2)] = 64
     lr: Positive = 3e-3
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="sgd: plain, with steps of 100 · lr")
+    proximal: NotNegative = Field(0.0, description="μ of FedProx, the pull towards the average that came last")
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
 
@@ -192,11 +217,20 @@ class FederationConfig(Section):
     drop: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="probability that a source's Σℓ, W or C is lost in a round, each on its own"
     )
-    classifier_interval: Count | Literal["never"] = Field(1, description="T_C, rounds between averages of C")
-    prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
-    aggregation: Literal["mean", "weighted", "median", "trimmed", "krum", "geometric-median", "fedasync", "fedbuff"] = (
-        "mean"
+    classifier_interval: Count | Literal["last", "never"] = Field(
+        1, description="T_C, rounds between averages of C; last: one, after the last round"
     )
+    together: bool = Field(False, description="W and G are averaged when C is, and not at intervals of their own")
+    prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
+    shows: Literal["average", "each"] = Field(
+        "average", description="sync: what the target gets; each: the parts of every source, besides their average"
+    )
+    encryption: Literal["none", "counted"] = Field(
+        "none", description="sync: counted: what sources send of samples counts as Paillier ciphertexts"
+    )
+    aggregation: Literal[
+        "mean", "weighted", "chosen", "median", "trimmed", "krum", "geometric-median", "fedasync", "fedbuff"
+    ] = Field("mean", description="weighted: by numbers of samples; chosen: by weights that the target sends")
     max_staleness: Count = Field(50, description="async: older messages, in rounds, are not used")
     staleness_exponent: NotNegative = Field(0.5, description="async: a of the weight (1 + τ)^(-a)")
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="α of fedasync")
@@ -217,6 +251,12 @@ class FederationConfig(Section):
     def _fits_mode(self) -> FederationConfig:
         if self.mode == "sync" and self.aggregation in ("fedasync", "fedbuff"):
             raise ValueError(f"aggregation={self.aggregation} is for mode=async")
+        if self.mode == "async":
+            for key, only in (("shows", "each"), ("aggregation", "chosen"), ("encryption", "counted")):
+                if getattr(self, key) == only:
+                    raise ValueError(f"{key}={only} is for mode=sync")
+        if self.aggregation == "chosen" and self.shows == "average":
+            raise ValueError("aggregation=chosen needs shows=each: the target weighs what it sees")
         return self
 
 
@@ -260,7 +300,7 @@ class TrackConfig(Section):
 class Config(Section):
     """All of it."""
 
-    method: Literal["fedrf-plus", "fedrf-tca", "fedavg", "source-only"] = "fedrf-plus"
+    method: MethodName = "fedrf-plus"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
@@ -283,10 +323,28 @@ class Config(Section):
             raise ValueError(
                 f"model.extractor={extractor} is learned from nothing: set model.sharing to local or averaged"
             )
-        if self.model.dim > 2 * self.model.num_features:
+        if self.model.dim > 2 * self.model.num_features and self.model.kernel != "none":
             raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
+        self._check_alignment()
         self._check_selection()
         return self
+
+    def _check_alignment(self) -> None:
+        """Make sure that a method gets the messages that its losses are made for."""
+        align, own = self.align, PRESETS[self.method]
+        for key in ESSENTIAL:
+            section, name = key.split(".")
+            needed = own.get(key, _SECTIONS[section].model_fields[name].default)
+            if value_of(self, key) != needed:
+                raise ValueError(f"{key}={value_of(self, key)}: method={self.method} needs {needed}")
+        needed = own.get("align.message")
+        if (align.message in PER_SAMPLE or needed in PER_SAMPLE) and align.message != needed:
+            allowed = needed if needed in PER_SAMPLE else "exact, running or batch"
+            raise ValueError(f"align.message={align.message}: method={self.method} needs {allowed}")
+        if align.message in PER_SAMPLE and align.step == "proximal":
+            raise ValueError(f"align.message={align.message} has no closed form: set align.step=gradient")
+        if self.model.kernel == "none" and align.warm_start != "none":
+            raise ValueError(f"align.warm_start={align.warm_start} is for random features; model.kernel=none has none")
 
     def _check_selection(self) -> None:
         """Make sure that there will be figures to choose by."""
@@ -295,6 +353,8 @@ class Config(Section):
             raise ValueError(
                 f"track.select={select} needs samples that sources hold out: set data.validation, say to 0.2"
             )
+        if select == "dev" and self.align.message in PER_SAMPLE:
+            raise ValueError(f"track.select=dev needs Σℓ of the target; align.message={self.align.message} is none")
         if select == "dev" and reaches_nobody(messages)[0]:
             raise ValueError(f"track.select=dev needs Σℓ of the target; federation.messages={messages} lets none pass")
 
@@ -305,7 +365,7 @@ class Config(Section):
         if federation.prediction == "vote":
             if self.adapt.when != "never":
                 raise ValueError("federation.prediction=vote has no one classifier to adapt: set adapt.when=never")
-        elif interval == "never" or interval > rounds:
+        elif interval == "never" or (interval != "last" and interval > rounds and not federation.together):
             raise ValueError(
                 f"federation.classifier_interval={interval} with train.rounds={rounds}: the target would never get a "
                 "classifier; allowed: at most train.rounds, or federation.prediction=vote"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrf.aggregation import Array
 from fedrf.checkpoints import CoordinatorFiles
-from fedrf.config import Config
+from fedrf.config import PER_SAMPLE, Config
 from fedrf.generations import Generations
 from fedrf.ledger import Ledger
 from fedrf.meetings import Key, Meetings
@@ -37,7 +37,7 @@ from fedrf.messages import (
     known_shapes,
 )
 from fedrf.schedule import members_of
-from fedrf.shared_model import PARTS, Accepted, SharedModel
+from fedrf.shared_model import PARTS, Accepted, SharedModel, relayed
 
 if TYPE_CHECKING:
     from fedrf.warming import WarmStart, Warmth
@@ -59,6 +59,7 @@ class State:
     ballots: dict[str, dict[str, Array]] = field(default_factory=dict)
     last_closed: tuple[int, int] = (0, 0)
     finished: set[str] = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
     ending: bool = False
     seconds: float = 0.0
     round_seconds: float = 0.0
@@ -112,6 +113,12 @@ class Coordinator:
     async def note(self, text: str) -> None:
         """Keep what a client wants people to know; several may want the same."""
         self.notes.setdefault(text)
+
+    async def move(self, sender: str, nbytes: int) -> None:
+        """Count the samples that had to be brought to a client, once, where sources are pooled."""
+        if sender not in self.state.moved:
+            self.state.moved.add(sender)
+            self.state.ledger.count_bytes("up", "samples", nbytes)
 
     async def greet(self, greeting: Greeting) -> tuple[float, Reply]:
         """Wait for everybody and agree on σ; a client that comes back gets the current round and model at once."""
@@ -223,8 +230,13 @@ class Coordinator:
         if self.state.sigma is None:
             self.state.sigma = median(one.width for one in greetings.values()) if sigma == "median" else sigma
         # What most clients say: one with another network is refused, whoever sends first.
-        extractor = Counter(one.extractor for one in greetings.values()).most_common(1)[0][0]
-        self.state.shapes["extractor"] = (extractor,)
+        for kind in ("extractor", "companion"):
+            most = Counter(getattr(one, kind) for one in greetings.values()).most_common(1)[0][0]
+            self.state.shapes[kind] = (most,)
+        self.state.shapes["weights"] = (len(self.clients),)
+        if self.config.model.kernel == "none":
+            features = Counter(one.features for one in greetings.values()).most_common(1)[0][0]
+            self.state.shapes |= {"aligner": (features, self.config.model.dim), "mean_embedding": (features,)}
 
     def _warm(self, step: int, messages: dict[str, Any]) -> Warmth:
         # Imported here: a coordinator that only averages starts seconds sooner without torch.
@@ -330,7 +342,7 @@ class Coordinator:
         """Σℓ of the peers, and each aggregate that the sender is part of; the target gets all."""
         state, is_target = self.state, envelope.sender == self.target
         members = members_of(self.config, self.sources, envelope.round).mean_embedding
-        embeddings = state.model.peers(envelope.sender, members) if "mean_embedding" in accepted else ()
+        embeddings = state.model.peers(envelope.sender, members) if relayed(accepted) else ()
         changes, delivered = state.model.changes, self.delivered
         news = {kind for kind in PARTS if changes[kind] > delivered[kind]}
         kinds = [kind for kind in PARTS if kind in outcome.aggregated and (kind in (news if is_target else accepted))]
@@ -343,9 +355,12 @@ class Coordinator:
                 and self.config.federation.prediction == "average"
             ):
                 state.ledger.note("the target never received a classifier: its accuracy means nothing")
-        ballots = tuple(state.ballots.values()) if is_target and envelope.phase == "ballot" else ()
-        self._count_down((one.kind, one.values) for one in embeddings)
-        for sent in (parts, *ballots):
+        is_shown = envelope.phase == "ballot" or (self._shows_each and outcome.aggregated)
+        ballots = {name: state.ballots[name] for name in self.sources if name in state.ballots}
+        ballots = ballots if is_target and is_shown else {}
+        for one in embeddings:
+            state.ledger.count("down", one)
+        for sent in (parts, *ballots.values()):
             self._count_down(sent.items())
         return Reply(
             embeddings,
@@ -359,9 +374,14 @@ class Coordinator:
         )
 
     def _parts(self, kinds: Iterable[str], phase: str) -> dict[str, Array]:
-        """Return aggregates to load; no extractor in the middle of a round, whose features went through the old one."""
+        """Return aggregates to load; in the middle of a round nothing that its messages were made with before."""
         current = self.state.model.current
-        return {kind: current[kind] for kind in kinds if not (phase == "round" and kind == "extractor")}
+        fixed = PARTS if self.config.align.message in PER_SAMPLE else ("extractor",)
+        return {kind: current[kind] for kind in kinds if not (phase == "round" and kind in fixed)}
+
+    @property
+    def _shows_each(self) -> bool:
+        return self.config.federation.shows == "each"
 
     def _count_down(self, parts: Any) -> None:
         for kind, values in parts:
@@ -377,6 +397,8 @@ class Coordinator:
             self._cast(entries)
         else:
             combined = state.model.combine(entries)
+            if self._shows_each and combined:
+                self._cast(entries)
         if phase == "round":
             state.model.post(entries)  # only now: the aligners that just came grew with the embeddings before these
         if phase in ("round", "final"):
@@ -397,8 +419,9 @@ class Coordinator:
 
     def _cast(self, entries: dict[str, Accepted]) -> None:
         for name, accepted in entries.items():
-            if name in self.sources:
-                self.state.ballots[name] = {kind: message.values for kind, message in accepted.items()}
+            parts = {kind: message.values for kind, message in accepted.items() if kind in PARTS}
+            if name in self.sources and parts:
+                self.state.ballots[name] = parts
 
     def _begin_generation(self, force: bool) -> None:
         now = time.monotonic()

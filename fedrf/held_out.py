@@ -42,7 +42,8 @@ class HeldOut:
     def scores(self, model: DomainModel, trunk: TrunkRows) -> Figures:
         """Return source validation and, if the target's Σℓ has come, deep embedded validation."""
         features = _features(model, trunk, self.rows)
-        logits = model.logits(features).cpu()
+        with model.settled(lambda: trunk.pieces(self.training, ROWS)):
+            logits = model.logits(features).cpu()
         figures = {"validation": float((logits.argmax(1) == self.labels).double().mean())}
         if self.target_mean is not None:
             losses = cross_entropy(logits, self.labels, reduction="none")

@@ -20,6 +20,7 @@ from fedrf.data.domains import num_classes
 
 Array = NDArray[np.float32]
 NORM_SLACK = 1e-4  # of single precision, over thousands of squares
+CIPHERTEXT_BYTES = 512  # of Paillier with keys of 2048 bits: a number modulo the square of the key
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,29 @@ class MeanEmbedding(Message):
     kind = "mean_embedding"
 
 
+class Features(Message):
+    """Aligned features of the samples in a batch, a row of m numbers each: what methods send that compare samples."""
+
+    kind = "features"
+
+
+class Ciphertexts(Features):
+    """The same under Paillier encryption: counted as such, and carried as they are, since no number would differ."""
+
+    kind = "ciphertexts"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of so many ciphertexts in bytes."""
+        return int(self.values.size) * CIPHERTEXT_BYTES
+
+
+class Moments(Message):
+    """Mean and variance of each aligned feature over a batch, 2 × m numbers."""
+
+    kind = "moments"
+
+
 class Aligner(Message):
     """W_RF: 2N × m numbers."""
 
@@ -60,6 +84,18 @@ class Extractor(Message):
     """The learnable part of G: all its parameters, one after the other."""
 
     kind = "extractor"
+
+
+class Companion(Message):
+    """What a method adds to the network: all parameters, one after the other."""
+
+    kind = "companion"
+
+
+class Weights(Message):
+    """What the target thinks of each client's parts: a number for each source, and the last for itself."""
+
+    kind = "weights"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +124,7 @@ class Product(_Counted):
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a client tells once, before round 1: a kernel width that suits its data, the size of its extractor and n.
+    """What a client tells once, before round 1: a kernel width that suits its data, sizes of its network, and n.
 
     n is 1 unless the aggregation weighs by it.
     """
@@ -100,11 +136,13 @@ class Greeting:
     width: float
     extractor: int
     count: int
+    features: int = 0
+    companion: int = 0
 
     @property
     def nbytes(self) -> int:
         """Size of the numbers in bytes."""
-        return 24
+        return 40
 
 
 @dataclass(frozen=True)
@@ -125,8 +163,25 @@ class Metrics:
 
 AnyMessage = Message | Greeting | Metrics
 KINDS: dict[str, type[AnyMessage]] = {
-    one.kind: one for one in (MeanEmbedding, Aligner, Classifier, Extractor, Statistics, Product, Greeting, Metrics)
+    one.kind: one
+    for one in (
+        MeanEmbedding,
+        Features,
+        Ciphertexts,
+        Moments,
+        Aligner,
+        Classifier,
+        Extractor,
+        Companion,
+        Weights,
+        Statistics,
+        Product,
+        Greeting,
+        Metrics,
+    )
 }
+# What goes on to the peers as it is; everything else stays with the coordinator, or is averaged.
+RELAYED = ("mean_embedding", "features", "ciphertexts", "moments")
 
 
 @dataclass(frozen=True)
@@ -143,11 +198,11 @@ class Envelope:
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What comes back: peers' Σℓ, aggregates for the parts to load, and what to do next."""
+    """What comes back: peers' Σℓ, aggregates for the parts to load, parts of single sources, and what to do next."""
 
     embeddings: tuple[Message, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict)
-    ballots: tuple[Mapping[str, Array], ...] = ()
+    ballots: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     model_version: int = 0
     generation: int = 0
     round: int = 0
@@ -156,7 +211,7 @@ class Reply:
 
 
 def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each kind of message that follows from the configuration."""
+    """Return the shape of each kind of message that follows from the configuration; of samples, the most rows."""
     size, dim, classes = 2 * config.model.num_features, config.model.dim, num_classes(config.data)
     widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
     classifier = sum((before + 1) * after for before, after in pairwise(widths))
@@ -165,6 +220,9 @@ def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
         "aligner": (size, dim),
         "classifier": (classifier,),
         "statistics": (size + 1, size),
+        "features": (config.train.batch_size, dim),
+        "ciphertexts": (config.train.batch_size, dim),
+        "moments": (2, dim),
     }
 
 
@@ -207,7 +265,10 @@ class Contract:
         if not isinstance(values, np.ndarray) or values.dtype != np.float32:
             raise BadMessageError(f"{where} must be a float32 array; got {getattr(values, 'dtype', type(values))}")
         expected = self.shapes.get(message.kind)
-        if expected is not None and values.shape != expected:
+        fits = expected is None or values.shape == expected
+        if isinstance(message, Features) and expected is not None:
+            fits = values.ndim == 2 and values.shape[1] == expected[1] and 1 <= len(values) <= expected[0]
+        if not fits:
             raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
         # The sum of squares is finite if every number is, and a tenth of the price of looking at each.
         with np.errstate(over="ignore"):
@@ -216,9 +277,15 @@ class Contract:
             raise BadMessageError(f"{where} has numbers that are not finite")
         if isinstance(message, MeanEmbedding) and length > 1 + NORM_SLACK:
             raise BadMessageError(f"{where} has length {length:.4g}; a mean of unit vectors has at most 1")
+        if isinstance(message, Features) and (longest := float(np.linalg.norm(values, axis=1).max())) > 1 + NORM_SLACK:
+            raise BadMessageError(f"{where} has a row of length {longest:.4g}; aligned features have at most 1")
+        if isinstance(message, Weights) and not (values.min() >= 0 and values.sum() > 0):
+            raise BadMessageError(f"{where} must be at least 0, and not all of them 0")
 
 
 def _plain_numbers(message: AnyMessage) -> list[Any]:
     return [
-        getattr(message, name) for name in ("round", "attempt", "count", "width", "extractor") if hasattr(message, name)
+        getattr(message, name)
+        for name in ("round", "attempt", "count", "width", "extractor", "features", "companion")
+        if hasattr(message, name)
     ]

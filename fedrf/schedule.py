@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrf.config import Config
+from fedrf.config import PER_SAMPLE, Config
 from fedrf.membership import Membership, membership, reaches_nobody
+from fedrf.presets import TARGET_TRAINS
 
 
 def members_of(config: Config, sources: tuple[str, ...], number: int) -> Membership:
     """Return whose messages pass in round t; the last W and C of a run are sent until they arrive."""
-    federation, rounds, interval = config.federation, config.train.rounds, config.federation.classifier_interval
-    last = {"aligner": rounds, "classifier": rounds - (0 if interval == "never" else rounds % interval)}
+    federation, rounds = config.federation, config.train.rounds
+    last = {"aligner": rounds, "classifier": rounds - rounds % (classifier_interval(config) or 1)}
+    last["aligner"] = last["classifier"] if federation.together else rounds
     certain = frozenset(kind for kind, round_number in last.items() if round_number == number)
     return membership(
         sources, federation.participants, federation.messages, config.seed, number, federation.drop, certain
     )
+
+
+def classifier_interval(config: Config) -> int | None:
+    """T_C in rounds, or None for never; where everything is averaged together, at the latest after the last round."""
+    interval, rounds = config.federation.classifier_interval, config.train.rounds
+    if isinstance(interval, str):
+        return rounds if interval == "last" else None
+    return min(interval, rounds) if config.federation.together else interval
 
 
 @dataclass(frozen=True)
@@ -40,13 +50,25 @@ class Schedule:
     @property
     def trains(self) -> bool:
         """Whether the client takes gradient steps in the rounds; sources always do."""
-        aligns = self.uses_embeddings and self.config.align.step == "gradient"
-        return not self.is_target or aligns or self.config.adapt.when == "joint"
+        return bool(self.trained)
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The parts that the client trains in the rounds, and sends."""
+        config = self.config
+        aligns = self.uses_embeddings and config.align.step == "gradient"
+        if not self.is_target:
+            parts: tuple[str, ...] = ("aligner", "classifier", "extractor")
+        elif config.method in TARGET_TRAINS:
+            parts = TARGET_TRAINS[config.method]
+        else:
+            parts = ("aligner", "extractor") if aligns or config.adapt.when == "joint" else ()
+        return tuple(kind for kind in parts if kind != "extractor" or config.model.sharing != "frozen")
 
     @property
     def learns_extractor(self) -> bool:
         """Whether the client trains its own part of G in the rounds."""
-        return self.trains and self.config.model.sharing != "frozen"
+        return "extractor" in self.trained
 
     def members(self, number: int) -> Membership:
         """Return whose messages pass in round t."""
@@ -61,23 +83,36 @@ class Schedule:
         """Return the parts that are sent after the step of round t: W, C every T_C and G every T_G rounds."""
         if number < 1:
             return ()
-        members, federation = self.members(number), self.config.federation
-        sends_aligner = self.trains if self.is_target else self.name in members.aligner
-        interval = federation.classifier_interval
-        sends_classifier = (
-            self.name in members.classifier
-            and federation.prediction == "average"
-            and interval != "never"
-            and number % interval == 0
-        )
-        sends_extractor = sends_aligner and self.moves_extractor(number)
-        due = {"aligner": sends_aligner, "classifier": sends_classifier, "extractor": sends_extractor}
-        return tuple(kind for kind, is_due in due.items() if is_due)
+        members = self.members(number)
+        is_member = {
+            "aligner": self.is_target or self.name in members.aligner,
+            "classifier": self.is_target or self.name in members.classifier,
+        }
+        is_member["extractor"] = is_member["aligner"]
+        is_due = {
+            "aligner": self._is_due(1, number),
+            "classifier": self._moves_classifier(number) and self.config.federation.prediction == "average",
+            "extractor": self.moves_extractor(number),
+        }
+        return tuple(kind for kind in is_due if kind in self.trained and is_due[kind] and is_member[kind])
+
+    def _moves_classifier(self, number: int) -> bool:
+        interval = classifier_interval(self.config)
+        return interval is not None and number % interval == 0
+
+    def _is_due(self, interval: int, number: int) -> bool:
+        """Tell whether W or G is averaged after round t: at its own interval, or with C."""
+        return self._moves_classifier(number) if self.config.federation.together else number % interval == 0
 
     def moves_extractor(self, number: int) -> bool:
-        """Tell whether extractors are averaged between round t and the next, so that Σℓ must wait for it."""
+        """Tell whether extractors are averaged between round t and the next."""
         model = self.config.model
-        return number >= 1 and model.sharing == "averaged" and number % model.extractor_interval == 0
+        return number >= 1 and model.sharing == "averaged" and self._is_due(model.extractor_interval, number)
+
+    def settles_first(self, number: int) -> bool:
+        """Tell whether the averages after round t must be there before the next can begin: its messages need them."""
+        needs_aligner = self.uses_embeddings and self.config.align.message in PER_SAMPLE
+        return number >= 1 and (self.moves_extractor(number) or (needs_aligner and self._is_due(1, number)))
 
     @property
     def ballot(self) -> tuple[str, ...]:

@@ -12,10 +12,15 @@ from fedrf.aggregation import RULES, Array
 from fedrf.asynchrony import AsyncPart
 from fedrf.config import Config
 from fedrf.membership import Membership
-from fedrf.messages import Message
+from fedrf.messages import RELAYED, Message
 
-PARTS = ("aligner", "classifier", "extractor")
+PARTS = ("aligner", "classifier", "extractor", "companion")
 Accepted = dict[str, Message]
+
+
+def relayed(accepted: Accepted) -> Message | None:
+    """Return the message of a client that goes on to its peers, if there is one."""
+    return next((accepted[kind] for kind in RELAYED if kind in accepted), None)
 
 
 @dataclass
@@ -32,6 +37,8 @@ class SharedModel:
         How many updates the model has seen; only counted in async mode.
     counts
         Samples of each client, where the rule weighs by them.
+    chosen
+        What the target last said that each client should count, where the rule is that.
     changes
         How often each part has changed.
     """
@@ -44,6 +51,7 @@ class SharedModel:
     blends: dict[str, AsyncPart] = field(default_factory=lambda: {kind: AsyncPart() for kind in PARTS})
     version: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, float] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
 
     def begin_with(self, aligner: Array) -> None:
@@ -54,10 +62,13 @@ class SharedModel:
     def combine(self, entries: dict[str, Accepted]) -> set[str]:
         """Aggregate each part over all clients that sent it, in the order of the clients; return what there was."""
         combined = set()
+        if said := entries.get(self.target, {}).get("weights"):
+            self.chosen = dict(zip((*self.sources, self.target), map(float, said.values), strict=True))
         for kind in PARTS:
             senders = [name for name in (*self.sources, self.target) if kind in entries.get(name, {})]
             if senders:
                 weights = np.array([self._weight(name) for name in senders], dtype=np.float64)
+                weights = weights if weights.any() else np.ones_like(weights)  # of those who count, none is here
                 rule = RULES[self.config.federation.aggregation]
                 self._set(kind, rule([entries[name][kind].values for name in senders], weights), set(self.sources))
                 combined.add(kind)
@@ -66,15 +77,13 @@ class SharedModel:
     def post(self, entries: dict[str, Accepted]) -> None:
         """Replace all embeddings by those of a new round."""
         self.embeddings = {
-            name: (accepted["mean_embedding"], self.version)
-            for name, accepted in entries.items()
-            if "mean_embedding" in accepted
+            name: (message, self.version) for name, accepted in entries.items() if (message := relayed(accepted))
         }
 
     def blend(self, sender: str, accepted: Accepted, version: int, members: Membership) -> None:
         """Take in one client's messages, grown from `version` of the model in a round with these members."""
-        if "mean_embedding" in accepted:
-            self.embeddings[sender] = (accepted["mean_embedding"], version)
+        if message := relayed(accepted):
+            self.embeddings[sender] = (message, version)
         for kind in PARTS:
             if kind in accepted:
                 chosen = members.classifier if kind == "classifier" else members.aligner
@@ -102,8 +111,9 @@ class SharedModel:
         limit = self.config.federation.max_staleness
         return {name: message for name, (message, version) in self.embeddings.items() if self.age(version) <= limit}
 
-    def _weight(self, name: str) -> int:
-        return self.counts.get(name, 1) if self.config.federation.aggregation == "weighted" else 1
+    def _weight(self, name: str) -> float:
+        rule = self.config.federation.aggregation
+        return self.counts.get(name, 1) if rule == "weighted" else self.chosen.get(name, 1) if rule == "chosen" else 1
 
     def _set(self, kind: str, values: Array, members: Set[str]) -> None:
         if kind == "aligner" and self.config.align.step == "proximal":

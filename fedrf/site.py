@@ -11,7 +11,7 @@ import torch
 
 from fedrf.client import Client, Link, StoppedError
 from fedrf.config import Config
-from fedrf.data.domains import DATASETS, class_names, load_samples
+from fedrf.data.domains import DATASETS, class_names, load_samples, oracle_halves
 from fedrf.data.samples import ImageFiles, Samples
 from fedrf.evaluator import Evaluator
 from fedrf.place import Place
@@ -26,9 +26,9 @@ def run_client(config: Config, place: Place, link: Link, threads: int = 1, accel
     warnings.filterwarnings("ignore", module="lightning.*")
     device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
     try:
-        samples, evaluator, names = _open(config, place, link)
-        client = Client(config, place, samples, link, evaluator, device)
-        del samples  # the paths of a target's files often tell their labels
+        samples, evaluator, names, foreign = _open(config, place, link)
+        client = Client(config, place, samples, link, evaluator, device, foreign)
+        del samples, foreign  # the paths of a target's files often tell their labels
         client.run(accelerator)
     except StoppedError:
         link("finish", place.name)
@@ -41,6 +41,7 @@ class _Opened(NamedTuple):
     samples: Samples
     evaluator: Evaluator
     names: Callable[[], list[str]]
+    foreign: Samples | None = None
 
 
 def _open(config: Config, place: Place, link: Link) -> _Opened:
@@ -50,8 +51,17 @@ def _open(config: Config, place: Place, link: Link) -> _Opened:
         link("note", note)
     if samples.labels is None:
         link("note", f"{place.name}: no labels, so nobody knows the accuracy; what was predicted is in predictions.csv")
-    shown = samples if place.name != place.target else samples.without_labels()
-    return _Opened(shown, Evaluator(samples.labels), _naming(config, place, samples))
+    pooled, is_target = config.data.pooled, place.name == place.target
+    shown = samples.without_labels() if is_target else samples
+    scored = oracle_halves(samples, config.seed)[1] if is_target and pooled == "oracle" else None
+    if is_target and pooled == "oracle":
+        link("note", "oracle: trained with the labels of half of the target's samples, and scored on the other half")
+    foreign = None
+    if pooled != "none" and not is_target:
+        if pooled == "all":
+            foreign = load_samples(config.data, place.target, config.seed).without_labels()
+        link("move", place.name, sum(one.nbytes for one in (samples, foreign) if one is not None))
+    return _Opened(shown, Evaluator(samples.labels, scored), _naming(config, place, samples), foreign)
 
 
 def _naming(config: Config, place: Place, samples: Samples) -> Callable[[], list[str]]:

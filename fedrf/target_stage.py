@@ -130,17 +130,15 @@ def judge(probabilities: Tensor, score: Score) -> Figures:
 @torch.no_grad()
 def predict(model: DomainModel, trunk: TrunkRows) -> Tensor:
     """Return class probabilities of all samples."""
-    return torch.cat([model(rows.to(model.device)).softmax(1) for rows in trunk.split(ROWS)])
+    with model.settled(lambda: trunk.split(ROWS)):
+        return torch.cat([model(rows.to(model.device)).softmax(1) for rows in trunk.split(ROWS)])
 
 
 def vote(model: DomainModel, trunk: TrunkRows, ballots: Sequence[dict[str, Tensor]]) -> Tensor:
     """Return each class's share of the votes, a network's vote being the class that it finds most likely."""
-    own = {kind: model.get_part(kind) for kind in ballots[0]}
     votes = []
-    for ballot in (*ballots, own):  # the model's own parts last: it ends as it began
-        for kind, values in ballot.items():
-            model.set_part(kind, values)
-        if ballot is not own:
-            probabilities = predict(model, trunk)
-            votes.append(one_hot(probabilities.argmax(1), probabilities.shape[1]))
-    return torch.stack(votes).to(probabilities.dtype).mean(0)
+    for ballot in ballots:
+        rows = trunk.split(ROWS)
+        logits = torch.cat([model.seen_with(ballot, piece.to(model.device)) for piece in rows])
+        votes.append(one_hot(logits.argmax(1), logits.shape[1]))
+    return torch.stack(votes).to(logits.dtype).mean(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrf.config import ModelConfig
-from fedrf.data.samples import Content, Samples
+from fedrf.data.samples import Content, Joined, Samples
 from fedrf.extractors import Preparation
 from fedrf.trunk_cache import Entry
 
@@ -44,6 +44,22 @@ class TrunkRows:
     def of(cls, values: Tensor) -> TrunkRows:
         """Return rows that are in memory."""
         return cls(len(values), lambda rows: values[torch.from_numpy(rows)])
+
+    @classmethod
+    def joined(cls, parts: Sequence[TrunkRows]) -> TrunkRows:
+        """Return the rows of several domains, one after the other."""
+        ends = np.cumsum([len(part) for part in parts])
+
+        def fetch(rows: Indices) -> Tensor:
+            owners = np.searchsorted(ends, rows, side="right")
+            found = [(owners == one).nonzero()[0] for one in range(len(parts))]
+            pieces = [
+                part[rows[places] - end + len(part)] for part, end, places in zip(parts, ends, found, strict=True)
+            ]
+            together = torch.cat([piece for piece in pieces if len(piece)] or pieces)
+            return together[torch.from_numpy(np.argsort(np.concatenate(found), kind="stable"))]
+
+        return cls(int(ends[-1]), fetch)
 
     def __len__(self) -> int:
         return self._count
@@ -143,6 +159,14 @@ def trunk_rows(
     note
         Is told what people should know.
     """
+    if isinstance(samples.content, Joined):
+        # Each domain on its own, so that what the cache has of it is used.
+        return TrunkRows.joined(
+            [
+                trunk_rows(layers, prepare, part, settings, device, threads, progress, note)
+                for part in samples.content.parts
+            ]
+        )
     if prepare is None:
         values = torch.from_numpy(samples.array())
         with torch.no_grad():

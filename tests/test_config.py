@@ -61,9 +61,9 @@ def test_every_key_is_described():
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        ("train.roundz=3", "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, label_smoothing"),
+        ("train.roundz=3", "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, optimizer, proximal, label_"),
         ("colour=red", "colour='red': unknown key; allowed: method, seed"),
-        ("method=magic", "method='magic': Input should be 'fedrf-plus', 'fedrf-tca', 'fedavg' or 'source-only'"),
+        ("method=magic", "method='magic': Input should be 'fedrf-plus', 'fedrf-tca', 'source-only', 'source-average'"),
         ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),
         ("train.lr=.nan", "train.lr=nan: Input should be"),
         ("train=5", "train=5: is a section, with keys of its own"),

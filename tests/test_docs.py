@@ -12,6 +12,7 @@ import pytest
 
 import fedrf
 from fedrf.config import Config, load_config
+from fedrf.presets import PRESETS
 from tune.space import load_space
 
 ROOT = Path(__file__).parent.parent
@@ -57,6 +58,7 @@ def test_commands_that_the_documentation_shows_exist():
             "docs/data.md",
             "docs/compare.md",
             "docs/method.md",
+            "docs/methods.md",
             "docs/sweeps.md",
             "cluster/README.md",
         )
@@ -75,6 +77,14 @@ def test_commands_that_the_documentation_shows_exist():
     assert all(option in known for option in sweeping)
     keys = set(re.findall(r"\b((?:data|model|align|train|adapt|federation|resources|track)\.[a-z_]+)=", text))
     assert keys <= {key for key, *_ in Config.describe()}
+
+
+def test_the_table_of_methods_has_all_of_them_and_tells_who_need_not_wait():
+    rows = re.findall(r"^\| (`.*?) \|.*\| (yes|no|–) \|$", (ROOT / "docs/methods.md").read_text(), re.MULTILINE)
+    waits = {name: answer for names, answer in rows for name in re.findall("`([^`]+)`", names)}
+    assert list(waits) == list(PRESETS)
+    for name, answer in waits.items():
+        assert (answer == "no") == (PRESETS[name].get("federation.mode") == "sync"), name
 
 
 def test_make_targets_that_are_named_exist():

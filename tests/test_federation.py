@@ -443,7 +443,7 @@ def test_networks_that_vote_are_whole(tmp_path, sharing):
     settings = {**SYNC, "method": "source-only", "model.sharing": sharing}
     _, seen = run_sniffed(settings, tmp_path / "run")
     kinds = {
-        frozenset(reply.ballots[0])
+        frozenset(next(iter(reply.ballots.values())))
         for name, arguments, reply in seen
         if name == "exchange" and arguments[0].phase == "ballot" and reply.ballots
     }

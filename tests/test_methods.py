@@ -41,6 +41,7 @@ def gradient(model, loss):
     return {
         kind: None if parts[0].grad is None else torch.cat([p.grad.flatten() for p in parts])
         for kind, parts in model.parts().items()
+        if parts
     }
 
 

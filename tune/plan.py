@@ -13,6 +13,7 @@ from fedrf.checkpoints import write_atomically
 from fedrf.config import Config, Section, read_given, value_of
 from fedrf.experiment import settled_config
 from fedrf.membership import reaches_nobody
+from fedrf.presets import TARGET_TRAINS
 from fedrf.selection import OF_SOURCES
 from tune.space import (
     Measured,
@@ -176,8 +177,11 @@ def _why_idle(config: Config, key: str) -> str | None:
     no_embeddings = reaches_nobody(federation.messages)[0]
     if key == "align.gamma" and align.warm_start == "none" and (align.step == "gradient" or no_embeddings):
         return "align.step=gradient" if align.step == "gradient" else f"federation.messages={federation.messages}"
-    if key == "align.weight" and no_embeddings:
+    has_other_terms = config.method in TARGET_TRAINS or config.data.pooled == "all"
+    if key == "align.weight" and no_embeddings and not has_other_terms:
         return f"federation.messages={federation.messages}"
+    if key in ("model.sigma", "model.num_features") and config.model.kernel == "none":
+        return "model.kernel=none"
     if key == "federation.classifier_interval" and federation.prediction == "vote":
         return "federation.prediction=vote"
     return None

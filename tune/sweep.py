@@ -168,4 +168,5 @@ def _outcome(number: int, trial: Any) -> Outcome:
 
 def _intervals(plan: Plan) -> list[Any]:
     key = "federation.classifier_interval"
-    return [1, plan.config.federation.classifier_interval, *(plan.space[key].grid() if key in plan.space else ())]
+    values = [1, plan.config.federation.classifier_interval, *(plan.space[key].grid() if key in plan.space else ())]
+    return [plan.config.train.rounds if value == "last" else value for value in values]

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrf.checkpoints import keep_final_weights
 from fedrf.comparison.outcome import Comparison, Outcome
 from fedrf.comparison.plan import Cell, Plan
 from fedrf.comparison.tables import write_tables
@@ -59,6 +60,8 @@ def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | 
         comparison.runs[cell.digest] = Outcome(folder, "failed", error=f"{type(error).__name__}: {reason(error)}")
         return True
     comparison.runs[cell.digest] = Outcome.read(folder, comparison.plan.select)
+    if result.finished:
+        keep_final_weights(folder, cell.task.target)  # hundreds of runs would fill any disk
     return result.finished and not interrupts.wanted
 
 

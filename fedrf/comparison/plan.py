@@ -18,6 +18,7 @@ from fedrf.presets import PRESETS
 ALL = "all"
 DEFAULT_SEEDS = (0, 1, 2)
 FULL, BARE = "fedrf-plus", "fedrf-tca"  # with every ingredient, and with none
+DEFAULT_METHODS = (FULL, BARE, "source-only", "fedavg")
 OPTIONS = {"method": "--methods", "seed": "--seeds", "data.target": "--targets", "data.sources": "--sources"}
 LONGEST = 80  # characters of a folder's name
 SourceKind = Literal["all", "each", "both"]
@@ -127,7 +128,7 @@ def make_plan(
     Parameters
     ----------
     methods
-        Names of presets, or ``all``. Default all; with `vary`, and beside an ablation, what makes sense there.
+        Names of presets, or ``all``. Default a few; with `vary`, and beside an ablation, what makes sense there.
     targets
         Domains, or ``all`` that are there; default the recipe's.
     sources
@@ -181,7 +182,7 @@ def _variants(
     if vary:
         return _series(given, methods or (FULL,), vary), []
     variants = _ablations(given) if ablate else ()
-    plain = methods if ablate else methods or tuple(PRESETS)
+    plain = methods if ablate else methods or DEFAULT_METHODS
     plain = tuple(name for name in plain if name not in {variant.name for variant in variants})
     notes = [note for name in plain for note in _not_its_own(given, name)]
     return (*variants, *(Variant(name, {"method": name}) for name in plain)), notes

@@ -21,10 +21,13 @@ from fedrf.data.image_folder import ImageFolder
 from fedrf.data.office31 import Office31, Office31Decaf6, Office31Surf
 from fedrf.data.office_caltech10 import OfficeCaltech10, OfficeCaltech10Decaf6, OfficeCaltech10Surf
 from fedrf.data.office_home import OfficeHome
-from fedrf.data.partition import partition
+from fedrf.data.partition import Integers, partition
 from fedrf.data.samples import Samples
+from fedrf.data.validation import hold_out
 from fedrf.data.visda_c import VisdaC
 from fedrf.presets import OWN
+
+POOL = "pooled"  # the client that has all sources, where data are pooled
 
 DATASETS: dict[str, Dataset] = {
     one.name: one
@@ -84,9 +87,14 @@ def locate_all(config: DataConfig) -> None:
 def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
     """Return the names of the source clients and of the target client.
 
-    A client is called as its domain; where a source is split, `domain:1`, `domain:2` and so on.
+    A client is called as its domain; where a source is split, `domain:1`, `domain:2` and so on; where data are pooled,
+    there is one beside the target.
     """
     sources, target = sources_and_target(config)
+    if config.pooled != "none":
+        if target == POOL:
+            raise ValueError(f"data.target={target!r} is what the client with pooled samples is called: rename it")
+        return (POOL,), target
     if config.partition == "none":
         return sources, target
     clients = tuple(client for domain in sources for client in _parts(config, domain))
@@ -111,12 +119,30 @@ def class_names(config: DataConfig) -> tuple[str, ...]:
 
 def load_samples(config: DataConfig, client: str, seed: int = 0) -> Samples:
     """Return the samples of one client, with their labels."""
-    _, target = sources_and_target(config)
+    sources, target = sources_and_target(config)
+    if client == POOL and config.pooled != "none":
+        return _pooled(config, sources, target, seed)
     domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
     samples = share_out(config, domain, load_domain(config, domain), seed)[client]
     if client != target and samples.labels is None:
         raise ValueError(f"{domain} is a source and has no labels")
     return samples.standardised() if config.scale == "standard" else samples
+
+
+def _pooled(config: DataConfig, sources: tuple[str, ...], target: str, seed: int) -> Samples:
+    """Return what the client with pooled samples trains with: all sources, or half of the target."""
+    alone = config.model_copy(update={"pooled": "none"})
+    if config.pooled == "oracle":
+        samples = load_samples(alone, target, seed)
+        return samples.take(oracle_halves(samples, seed)[0])
+    return Samples.joined([load_samples(alone, domain, seed) for domain in sources])
+
+
+def oracle_halves(samples: Samples, seed: int) -> tuple[Integers, Integers]:
+    """Return the positions of target samples that an oracle trains with, and of those that it is scored on."""
+    if samples.labels is None:
+        raise ValueError("data.pooled=oracle needs labels of the target, and there are none")
+    return hold_out(samples.labels, 0.5, np.random.RandomState([seed, 0x0AC1E]))
 
 
 def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:

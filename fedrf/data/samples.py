@@ -113,6 +113,42 @@ class ImageFiles(Content):
         return self.paths[row]
 
 
+class Joined(Content):
+    """Samples of several domains, one after the other."""
+
+    def __init__(self, parts: Sequence[Samples]) -> None:
+        self.parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of one sample."""
+        return self.parts[0].content.shape
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all parts, and of which rows they have."""
+        return _digest(part.content.fingerprint.encode() + part.rows.tobytes() for part in self.parts)
+
+    def image(self, row: int) -> Image.Image:
+        """Return one sample as a picture."""
+        part, inside = self._place(row)
+        return part.content.image(inside)
+
+    def name(self, row: int) -> str:
+        """Return what people know a sample by in its domain."""
+        part, inside = self._place(row)
+        return part.content.name(inside)
+
+    def _place(self, row: int) -> tuple[Samples, int]:
+        index = int(np.searchsorted(self._ends, row, side="right"))
+        part = self.parts[index]
+        return part, int(part.rows[row - int(self._ends[index]) + len(part)])
+
+
 class CorruptImageError(ValueError):
     """An image file that cannot be decoded."""
 
@@ -142,8 +178,27 @@ class Samples:
         """Return all samples of a domain."""
         return cls(content, np.arange(len(content)), None if labels is None else labels.astype(np.int64))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Samples]) -> Samples:
+        """Return the samples of several domains as one; each must have labels."""
+        notes = tuple(note for part in parts for note in part.notes)
+        labels = np.concatenate([part.labels for part in parts if part.labels is not None])
+        return replace(cls.all_of(Joined(parts), labels), notes=notes)
+
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """What the samples take as they lie, in bytes, with eight for each label."""
+        content = self.content
+        if isinstance(content, Joined):
+            return sum(part.nbytes for part in content.parts)
+        if isinstance(content, ImageFiles):
+            size = sum((content.folder / content.paths[row]).stat().st_size for row in self.rows)
+        else:
+            size = self.array().nbytes
+        return int(size) + (0 if self.labels is None else int(self.labels.nbytes))
 
     def take(self, positions: NDArray[Any]) -> Samples:
         """Return the samples at these positions."""

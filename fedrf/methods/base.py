@@ -1,12 +1,12 @@
-"""What a method is: a preset (`fedrf.presets`) and two losses, one for sources and one for the target."""
+"""What a method is: a preset (`fedrf.presets`), two losses, for sources and for the target, and what it adds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedrf.alignment import mmd_loss
@@ -16,23 +16,53 @@ from fedrf.model import Batch, DomainModel
 
 @dataclass(frozen=True)
 class Inbox:
-    """What a loss may use besides the client's own batch: its own Σℓ, and the peers' as constants."""
+    """What a loss may use besides the client's own batch.
+
+    Attributes
+    ----------
+    own, peers
+        What the client sends to its peers, and what they sent, as constants: Σℓ, or what `align.message` says.
+    places
+        Which of its peers each of them is: sources may be silent, or their messages lost.
+    models
+        At the target, where `federation.shows=each`: the parts of every source, by its name.
+    is_target
+        Whether the client is the one without labels.
+    """
 
     own: Tensor
     peers: tuple[Tensor, ...] = ()
+    places: tuple[int, ...] = ()
+    models: Models = field(default_factory=dict)
+    is_target: bool = False
 
 
+Models = Mapping[str, Mapping[str, Tensor]]
 Losses = dict[str, Tensor]
+Distance = Callable[[Tensor, Tensor], Tensor]
 Loss = Callable[[DomainModel, Batch, Tensor, Inbox, Config], Losses]
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train: each loss returns named terms, of which `loss` is minimised; without it nothing is trained."""
+    """A way to train: each loss returns named terms, of which `loss` is minimised; without it nothing is trained.
+
+    Attributes
+    ----------
+    companion
+        Makes what the method adds to a network, for a client with so many peers and features so wide.
+    shares_companion
+        Whether companions are averaged with W, or stay at home.
+    weigh
+        How much each source's parts are to count, by name, and the target's own, as some of its samples tell it.
+    """
 
     name: str
     source_loss: Loss
     target_loss: Loss
+    companion: Callable[[Config, int, int], nn.Module] = lambda config, peers, width: nn.Identity()
+    shares_companion: bool = False
+    weigh: Callable[[DomainModel, Tensor, Models], tuple[Mapping[str, float], float]] | None = None
 
 
 def classification_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:

@@ -1,12 +1,17 @@
-"""FedAvg (McMahan et al. 2017): the sources' whole networks are averaged each round; the target only receives.
+"""FedAvg (McMahan et al. 2017): whole networks are averaged, weighted by sample counts; the target only receives.
 
-The network is the same as for FedRF-TCA, random features included, so that tables compare protocols and not networks.
+`fedavg` is the paper's "network updated using FedAvg": extractor, a linear layer W to m features, classifier.
+`fedavg-rf` has the RF-TCA module, random features and W, in between. Neither aligns anything (tables VIII and IX).
 
-Sent in a round: extractor, W and C of each source up, their average down to all.
+Sent every T rounds: G, W and C of each source up, their average down to all. Bytes a round:
+``4 * (2*K + 1) * (G + W + C) / T``. Asynchronous: yes.
 """
 
 from __future__ import annotations
 
 from fedrf.methods.base import Method, classification_loss, no_loss
 
-METHOD = Method("fedavg", classification_loss, no_loss)
+METHODS = (
+    Method("fedavg", classification_loss, no_loss),
+    Method("fedavg-rf", classification_loss, no_loss),
+)

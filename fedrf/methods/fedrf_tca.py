@@ -5,8 +5,10 @@ minimises L_MMD over the sources whose messages arrived. With `align.step=proxim
 gradient step but the closed form of `fedrf.alignment.proximal_step`, taken where W is aggregated; the target then
 trains nothing in the rounds unless `adapt.when=joint`.
 
-Sent in a round, with K sources and float32: up (K + 1) · 8N bytes of Σℓ, down 2K · 8N; up K · 8Nm of W (K + 1 where the
-target trains) and down (K + 1) · 8Nm; C likewise, every T_C rounds. Nothing while the target adapts in the end.
+Sent every round: Σℓ of all clients up, the target's down to each source and the sources' to the target; W of each
+source up, and of the target where it trains, and the average down to all; C of each source, every T_C rounds, and its
+average down. Bytes a round, with T_C = 1: ``4 * ((3*K + 1) * S + (2*K + 1) * (W + C))``, and one W more up for
+`fedrf-tca`. Nothing is sent while the target adapts in the end. Asynchronous: yes.
 """
 
 from __future__ import annotations
@@ -34,5 +36,4 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
     return losses | ({"loss": mmd} if config.align.step == "gradient" and inbox.peers else {})
 
 
-LITERAL = Method("fedrf-tca", source_loss, target_loss)
-PLUS = Method("fedrf-plus", source_loss, target_loss)
+METHODS = (Method("fedrf-tca", source_loss, target_loss), Method("fedrf-plus", source_loss, target_loss))

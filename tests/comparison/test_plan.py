@@ -27,9 +27,10 @@ def test_methods_tasks_and_seeds_with_the_first_seed_of_everything_first():
     assert len({cell.folder for cell in plan.cells}) == 8
 
 
-def test_all_methods_of_the_registry_on_the_recipes_target_by_default():
+def test_a_few_methods_on_the_recipes_target_by_default_and_all_of_the_registry_if_wished():
     plan = make_plan("digits")
-    assert [variant.name for variant in plan.variants] == list(PRESETS)
+    assert [variant.name for variant in plan.variants] == ["fedrf-plus", "fedrf-tca", "source-only", "fedavg"]
+    assert [variant.name for variant in make_plan("digits", methods=["all"]).variants] == list(PRESETS)
     assert [task.label for task in plan.tasks] == ["→ handwritten"]
     assert plan.seeds == (0, 1, 2)
 

@@ -59,7 +59,8 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_starts(keys, options
     [
         ("fedrf-plus", {"align.gamma", "model.sigma", "model.num_features", "federation.classifier_interval"}),
         ("fedrf-tca", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
-        ("fedavg", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
+        ("fedavg", {"federation.classifier_interval"}),
+        ("fedavg-rf", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
         ("source-only", {"model.sigma", "model.num_features"}),
     ],
 )

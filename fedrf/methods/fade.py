@@ -1,0 +1,64 @@
+"""FADE (Hong et al. 2021): adversarial adaptation without a sample, or a feature of one, that leaves its client.
+
+All clients share one discriminator. A client trains it with its own domain alone, which by itself would teach it to say
+the same of everything; averaging it over sources and target does the rest. `fade-dann` shows it aligned features,
+`fade-cdan` features times predicted class probabilities (Long et al. 2018).
+
+Sent every T rounds: G, W and the discriminator from all clients, C from the sources, and the averages down. Bytes a
+round: ``4 * ((2*K + 2) * (G + W + D) + (2*K + 1) * C) / T``. Asynchronous: yes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from fedrf.config import Config
+from fedrf.data.domains import num_classes
+from fedrf.methods.adversary import conditioned, discriminator, domain_loss, growing_strength
+from fedrf.methods.base import Inbox, Losses, Method, classification_loss
+from fedrf.model import Batch, DomainModel
+
+
+def companion(conditional: bool, config: Config, peers: int, width: int) -> nn.Module:
+    """Return the discriminator that all share."""
+    return discriminator(config.model.dim * (num_classes(config.data) if conditional else 1))
+
+
+def confusion(
+    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, is_source: bool, rounds: int
+) -> Tensor:
+    """How badly the discriminator recognises the client's own domain."""
+    aligned = model.align(features)
+    rows = conditioned(model, aligned) if conditional else aligned
+    return domain_loss(model.companion, rows, is_source, growing_strength(batch.round, rounds))
+
+
+def source_loss(
+    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
+) -> Losses:
+    """Cross-entropy + λ · confusion."""
+    losses = classification_loss(model, batch, features, inbox, config)
+    adversarial = confusion(conditional, model, batch, features, True, config.train.rounds)
+    return losses | {"loss": losses["loss"] + config.align.weight * adversarial, "adversarial": adversarial.detach()}
+
+
+def target_loss(
+    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
+) -> Losses:
+    """λ · confusion."""
+    adversarial = confusion(conditional, model, batch, features, False, config.train.rounds)
+    return {"loss": config.align.weight * adversarial, "adversarial": adversarial.detach()}
+
+
+METHODS = tuple(
+    Method(
+        name,
+        partial(source_loss, conditional),
+        partial(target_loss, conditional),
+        partial(companion, conditional),
+        shares_companion=True,
+    )
+    for name, conditional in (("fade-dann", False), ("fade-cdan", True))
+)
