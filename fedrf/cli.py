@@ -32,8 +32,8 @@ app.add_typer(data_app, name="data")
 INTERRUPTED = 130
 
 # Written out because the registries import torch, which takes seconds; a test keeps them equal.
-Method = StrEnum("Method", ["rf-tca", "r-tca", "tca"])
-KernelName = StrEnum("KernelName", ["gaussian", "laplace", "cauchy"])
+Method = StrEnum("Method", ["rf-tca", "r-tca", "tca", "jda", "coral", "gfk", "sa", "dann"])
+KernelName = StrEnum("KernelName", ["gaussian", "laplace", "cauchy", "linear"])
 Scaling = StrEnum("Scaling", ["unit", "standard", "none"])
 SourceKind = StrEnum("SourceKind", ["all", "each", "both"])
 
@@ -119,7 +119,7 @@ def compare(
         typer.Argument(metavar="RECIPE | FILE.yaml [section.key=value]...", show_default=False),
     ],
     methods: Annotated[
-        str | None, typer.Option(help="Names with commas, or all (default). The first is the reference.")
+        str | None, typer.Option(help="Names with commas, or all; default four of them. The first is the reference.")
     ] = None,
     targets: Annotated[
         str | None, typer.Option(help="Domains with commas, or all that are there; default the recipe's.")
@@ -143,8 +143,9 @@ def compare(
     """Compare methods over tasks and seeds: accuracy on the target after the last round, mean ± deviation, and tests.
 
     The folder has a run directory for each task, variant and seed, and `table.md`, `table.tex`, `table.csv` and
-    `comparison.json`, which are renewed after every run. The same call with the same `--out` goes on where it was
-    broken off; with more seeds, methods or targets it runs only what is not there.
+    `comparison.json`, which are renewed after every run. Of finished runs the target's final weights stay, and no
+    checkpoints. The same call with the same `--out` goes on where it was broken off; with more seeds, methods or
+    targets it runs only what is not there.
 
     Examples
     --------
@@ -297,21 +298,35 @@ def align(
     source: Annotated[Path, typer.Argument(help="Features of the labelled domain, .npz or .mat.")],
     target: Annotated[Path, typer.Argument(help="Features of the new domain, .npz or .mat.")],
     method: Annotated[Method, typer.Option(help="rf-tca scales to millions of rows.")] = Method["rf-tca"],
-    dim: Annotated[int, typer.Option(help="m, the number of aligned components.")] = 100,
-    num_features: Annotated[int, typer.Option(help="N, the number of random frequencies (rf-tca).")] = 1000,
-    sigma: Annotated[str, typer.Option(help="Kernel width: a number, or 'median'.")] = "median",
-    gamma: Annotated[str, typer.Option(help="Regularisation: a number ≥ 0, or 'auto'.")] = "auto",
-    kernel: Annotated[KernelName, typer.Option(help="Kernel.")] = KernelName["gaussian"],
+    dim: Annotated[
+        int | None,
+        typer.Option(
+            help="m, the number of aligned components, of axes (gfk, sa) or of hidden units (dann).",
+            show_default="100; jda, gfk, sa 20; dann 256",
+        ),
+    ] = None,
+    num_features: Annotated[
+        int | None, typer.Option(help="N, the number of random frequencies (rf-tca).", show_default="1000")
+    ] = None,
+    sigma: Annotated[
+        str | None, typer.Option(help="Kernel width: a number, or 'median'.", show_default="median")
+    ] = None,
+    gamma: Annotated[
+        str | None, typer.Option(help="Regularisation: a number ≥ 0, or 'auto'.", show_default="auto")
+    ] = None,
+    kernel: Annotated[
+        KernelName | None, typer.Option(help="Kernel; linear for jda only.", show_default="gaussian; jda linear")
+    ] = None,
     scale: Annotated[Scaling, typer.Option(help="Rows to norm 1, columns standardised, or as is.")] = Scaling["unit"],
-    seed: Annotated[int, typer.Option(help="Seed of the random frequencies (rf-tca).")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of what is random (rf-tca, dann).", show_default="0")] = None,
     out: Annotated[Path | None, typer.Option(help="Write aligned features to this .npz file.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Align two files of features in closed form.
+    """Align two files of features, in closed form or by a small network (dann).
 
     Features are read from the keys `fts`, `feas`, `features`, `X` …, labels from `labels`, `label`, `y` ….
-    Labels are never used to align. Where both files have them, classifiers are trained on the source and scored
-    on the target, before and after.
+    Labels of the target are never used to align, those of the source by `jda` and `dann` only. Where both files have
+    them, classifiers are trained on the source and scored on the target, before and after.
 
     Example: `fedrf align amazon_SURF_L10.mat webcam_SURF_L10.mat --scale standard --dim 20`
     """
@@ -321,33 +336,34 @@ def align(
 
     if out is not None:
         _check_output(out, source, target)
-    settings: dict[str, Any] = {
-        "dim": dim,
-        "sigma": _number("sigma", sigma, "median"),
-        "gamma": _number("gamma", gamma, "auto"),
-        "kernel": str(kernel),
-        "num_features": num_features,
-        "random_state": seed,
-    }
     estimator = ESTIMATORS[method]
-    taken = estimator._get_param_names()
+    settings = _settings_of(
+        method,
+        estimator._get_param_names(),
+        {
+            "dim": dim,
+            "num-features": num_features,
+            "sigma": None if sigma is None else _number("sigma", sigma, "median"),
+            "gamma": None if gamma is None else _number("gamma", gamma, "auto"),
+            "kernel": None if kernel is None else str(kernel),
+            "seed": seed,
+        },
+    )
+    aligner = estimator(**settings)
+    if sigma is not None and getattr(aligner, "kernel", None) == "linear":
+        raise ValueError("--sigma is the width of a kernel, and the linear one has none; give another --kernel")
     pair = work.align_pair(
-        work.scaled(load_features(source), scale),
-        work.scaled(load_features(target), scale),
-        estimator(**{name: value for name, value in settings.items() if name in taken}),
+        work.scaled(load_features(source), scale), work.scaled(load_features(target), scale), aligner
     )
     if out is not None:
         work.save_pair(pair, out)
-    aligner = pair.aligner
     summary = {
         "method": str(method),
         "source": {"file": str(source), "samples": len(pair.source.features)},
         "target": {"file": str(target), "samples": len(pair.target.features)},
         "columns": pair.source.features.shape[1],
-        "dim": dim,
-        "sigma": aligner.sigma_,
-        "gamma": aligner.gamma_ if isfinite(aligner.gamma_) else str(aligner.gamma_),
-        "mmd": aligner.mmd_._asdict(),
+        "dim": pair.aligned_source.features.shape[1],
+        **_found(aligner),
         "target_accuracy": work.accuracies(pair),
         "seconds": pair.seconds,
         "out": str(out) if out else None,
@@ -358,17 +374,51 @@ def align(
         _print_alignment(summary, work.why_not_scored(pair.source, pair.target))
 
 
+PARAMETERS = {"num-features": "num_features", "seed": "random_state"}  # of options whose name is another
+
+
+def _settings_of(method: Method, parameters: list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an estimator from the options that were given; others keep its own defaults."""
+    known = {option: PARAMETERS.get(option, option) for option in options}
+    settings = {"gamma": "auto"} if "gamma" in parameters else {}
+    for option, value in options.items():
+        if value is None:
+            continue
+        if known[option] not in parameters:
+            allowed = ", ".join(f"--{one}" for one, name in known.items() if name in parameters)
+            every = ", ".join(f"--{one}" for one in known)
+            takes = f"of these it takes {allowed}" if allowed else f"it takes none of {every}"
+            raise ValueError(f"--{option} is no option of {method}; {takes}")
+        settings[known[option]] = value
+    return settings
+
+
+def _found(aligner: Any) -> dict[str, Any]:
+    """Return what the method has settled or measured; not every one has a kernel or a regularisation."""
+    found = {}
+    if hasattr(aligner, "sigma_"):
+        found["sigma"] = aligner.sigma_
+    if hasattr(aligner, "gamma_"):
+        found["gamma"] = aligner.gamma_ if isfinite(aligner.gamma_) else str(aligner.gamma_)
+    if hasattr(aligner, "mmd_"):
+        found["mmd"] = aligner.mmd_._asdict()
+    return found
+
+
 def _print_alignment(summary: dict[str, Any], unscored: str) -> None:
     console = Console(markup=False, highlight=False)
     sizes = "{method}: {columns} columns to {dim} components in {seconds:.2f} s".format(**summary)
-    console.print(sizes + " (σ = {sigma:.4}, γ = {gamma:.4})".format(**summary))
+    settled = [f"{sign} = {summary[name]:.4}" for name, sign in (("sigma", "σ"), ("gamma", "γ")) if name in summary]
+    console.print(sizes + (f" ({', '.join(settled)})" if settled else ""))
     table = Table(box=None, pad_edge=False)
     for column in ("", "before", "after"):
         table.add_column(column, justify="left" if not column else "right")
-    table.add_row("MMD² / variance", *(f"{value:.4f}" for value in summary["mmd"].values()))
+    if "mmd" in summary:
+        table.add_row("MMD² / variance", *(f"{value:.4f}" for value in summary["mmd"].values()))
     for name, score in summary["target_accuracy"].items():
         table.add_row(f"{name} accuracy on the target", f"{score['before']:.1%}", f"{score['after']:.1%}")
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     if unscored:
         console.print(f"No accuracies: {unscored}.")
     if summary["out"]:

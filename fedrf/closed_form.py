@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
+from sklearn.utils import get_tags
 
 from fedrf.checkpoints import write_atomically
 from fedrf.data.feature_files import FeatureSet
@@ -22,6 +24,7 @@ CLASSIFIERS = {
     "1-NN": lambda: KNeighborsClassifier(n_neighbors=1),
     "SVM": lambda: SVC(),
     "logistic": lambda: LogisticRegression(max_iter=1000),
+    "FCNN": lambda: MLPClassifier((100, 100), max_iter=1000, random_state=0),  # the paper's
 }
 
 
@@ -64,17 +67,24 @@ def scaled(domain: FeatureSet, how: str) -> FeatureSet:
 
 
 def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -> AlignedPair:
-    """Fit the aligner to both domains and map both; labels are not looked at."""
+    """Fit the aligner to both domains and map both.
+
+    Labels of the source are for aligners that need them; those of the target are not handed over.
+    """
     if source.features.shape[1] != target.features.shape[1]:
         raise ValueError(
             f"source has {source.features.shape[1]} columns and target {target.features.shape[1]}; "
             "both must come from the same extractor"
         )
+    if source.labels is None and get_tags(aligner).target_tags.required:
+        raise ValueError(f"{type(aligner).__name__} learns from labels of the source, and the source has none")
     rows = np.vstack([source.features, target.features])
     count = len(source.features)
     domain = np.where(np.arange(len(rows)) < count, 1, -1)
+    # Any label will do for target rows, as long as it is of the same type as the others.
+    labels = None if source.labels is None else np.resize(source.labels, len(rows))
     start = time.perf_counter()
-    aligned = aligner.fit(rows, sample_domain=domain).transform(rows)
+    aligned = aligner.fit_transform(rows, labels, sample_domain=domain)
     seconds = time.perf_counter() - start
     aligned_source = source._replace(features=aligned[:count])
     aligned_target = target._replace(features=aligned[count:])
@@ -113,19 +123,19 @@ def accuracies(pair: AlignedPair) -> dict[str, dict[str, float]]:
 
 
 def save_pair(pair: AlignedPair, path: Path) -> None:
-    """Write the aligned features, W and any labels to an .npz file, in one step."""
+    """Write the aligned features, any W with its eigenvalues, and any labels to an .npz file, in one step."""
     arrays: dict[str, Any] = {
         "source": pair.aligned_source.features,
         "target": pair.aligned_target.features,
-        "aligner": pair.aligner.aligner_,
-        "eigenvalues": pair.aligner.eigenvalues_,
+        "aligner": getattr(pair.aligner, "aligner_", None),
+        "eigenvalues": getattr(pair.aligner, "eigenvalues_", None),
+        "source_labels": pair.source.labels,
+        "target_labels": pair.target.labels,
     }
-    for name, labels in (("source_labels", pair.source.labels), ("target_labels", pair.target.labels)):
-        if labels is not None:
-            arrays[name] = labels
+    present = {name: array for name, array in arrays.items() if array is not None}
 
     def fill(temporary: Path) -> None:
         with temporary.open("wb") as file:  # given a path, NumPy would add its own suffix
-            np.savez(file, **arrays)
+            np.savez(file, **present)
 
     write_atomically(path, fill)

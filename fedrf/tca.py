@@ -177,7 +177,7 @@ class ScatterProblem:
 
         values, vectors, basis = self._space.leading(dim, shrink)
         vectors[0] *= kept
-        return _significant(basis.T @ vectors, values, self.pooled.gram)
+        return significant(basis.T @ vectors, values, self.pooled.gram)
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
@@ -253,7 +253,7 @@ class GramProblem:
         components = (vectors - pull * torch.outer(self.labels, self._image @ vectors)) / values.abs().sqrt()
         if self.features is not None:
             components = self.features @ components
-        return _significant(components, values, self.gram)
+        return significant(components, values, self.gram)
 
     def informative_gamma_range(self, dim: int) -> tuple[float, float]:
         """Return the interval outside which γ hardly changes the solution."""
@@ -297,7 +297,7 @@ def _solid(values: Tensor, gram: Tensor) -> Tensor:
     return values > _noise(values.dtype) * gram.trace()
 
 
-def _significant(components: Tensor, values: Tensor, gram: Tensor) -> Solution:
+def significant(components: Tensor, values: Tensor, gram: Tensor) -> Solution:
     """Zero the components whose eigenvalue does not stand out from rounding error, and fix the signs."""
     solid = _solid(values, gram)
     rank = int(solid.sum())

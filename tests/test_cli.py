@@ -50,9 +50,48 @@ def test_align_reports_accuracies_before_and_after(files, method):
     assert summary["method"] == method
     assert summary["source"]["samples"] == summary["target"]["samples"] == 599
     assert summary["mmd"]["after"] < summary["mmd"]["before"]
-    assert set(summary["target_accuracy"]) == {"1-NN", "SVM", "logistic"}
+    assert set(summary["target_accuracy"]) == {"1-NN", "SVM", "logistic", "FCNN"}
     svm = summary["target_accuracy"]["SVM"]
     assert svm["after"] > svm["before"]
+
+
+def printed(arguments, monkeypatch, capsys):
+    """Standard output of a call in this process."""
+    monkeypatch.setattr(sys, "argv", ["fedrf", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    assert not stopped.value.code, err
+    return out
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "found", "width"),
+    [
+        ("jda", ["--dim", 15], {"gamma"}, 15),
+        ("jda", ["--kernel", "gaussian", "--sigma", 2, "--gamma", 0.1], {"sigma", "gamma"}, 20),
+        ("coral", [], set(), 64),
+        ("gfk", ["--dim", 15], set(), 30),
+        ("sa", ["--dim", 15], set(), 15),
+        ("dann", ["--dim", 30, "--seed", 1, "--sigma", "median"], set(), 30),
+    ],
+)
+def test_align_tells_what_the_method_has(method, options, found, width, files, monkeypatch, capsys):
+    call = ["align", files / "plain.npz", files / "left.npz", "--method", method, "--scale", "none", *options]
+    summary = json.loads(printed([*call, "--json"], monkeypatch, capsys))
+    assert summary.keys() & {"sigma", "gamma", "mmd"} == found
+    assert summary["dim"] == width
+    svm = summary["target_accuracy"]["SVM"]
+    assert svm["after"] > svm["before"]
+
+
+def test_align_prints_no_signs_for_what_is_not_there(files, monkeypatch, capsys):
+    call = ["align", files / "plain.npz", files / "unlabelled.npz", "--method"]
+    coral = printed([*call, "coral"], monkeypatch, capsys)
+    assert "coral: 64 columns to 64 components in" in coral
+    assert not any(word in coral for word in ("σ", "γ", "MMD", "before"))
+    jda = printed([*call, "jda"], monkeypatch, capsys)
+    assert "(γ = " in jda
 
 
 def test_align_writes_what_it_aligned(files, tmp_path):
@@ -85,6 +124,34 @@ def test_align_without_labels_still_aligns(files):
         (["align", "plain.npz", "left.npz", "--sigma", "0"], "sigma must be a positive number"),
         (["align", "plain.npz", "left.npz", "--dim", "5000"], "dim must be at most 2 × num_features = 2000; got 5000"),
         (["align", "plain.npz", "left.npz", "--kernel", "rbf"], "'rbf' is not one of 'gaussian', 'laplace', 'cauchy'"),
+        (
+            ["align", "plain.npz", "left.npz", "--kernel", "linear"],
+            "kernel must be one of gaussian, laplace, cauchy; got 'linear'",
+        ),
+        (
+            ["align", "plain.npz", "left.npz", "--method", "jda", "--sigma", "2"],
+            "--sigma is the width of a kernel, and the linear one has none",
+        ),
+        (
+            ["align", "plain.npz", "left.npz", "--method", "tca", "--num-features", "10"],
+            "--num-features is no option of tca; of these it takes --dim, --sigma, --gamma, --kernel",
+        ),
+        (
+            ["align", "plain.npz", "left.npz", "--method", "dann", "--gamma", "1"],
+            "--gamma is no option of dann; of these it takes --dim, --sigma, --seed",
+        ),
+        (
+            ["align", "plain.npz", "left.npz", "--method", "coral", "--dim", "10"],
+            "--dim is no option of coral; it takes none of --dim, --num-features, --sigma, --gamma, --kernel, --seed",
+        ),
+        (
+            ["align", "unlabelled.npz", "left.npz", "--method", "jda"],
+            "JDA learns from labels of the source, and the source has none",
+        ),
+        (
+            ["align", "plain.npz", "left.npz", "--method", "gfk", "--dim", "65"],
+            "the number of directions in which the source rows vary; got 65",
+        ),
         (["align", "plain.npz", "left.npz", "--method", "pca"], "'pca' is not one of 'rf-tca', 'r-tca', 'tca'"),
         (["align", "plain.npz", "left.npz", "--out", "a.txt"], "--out must be an .npz file in a folder that exists"),
         (["align", "plain.npz", "left.npz", "--seed", "-1"], "seed must be an integer from 0"),
@@ -205,7 +272,7 @@ def test_help_teaches():
 
 def test_choices_are_those_of_the_registries():
     assert list(cli.Method) == list(ESTIMATORS)
-    assert list(cli.KernelName) == list(KERNELS)
+    assert list(cli.KernelName) == [*KERNELS, "linear"]
     assert list(cli.Scaling) == list(SCALINGS)
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fedrf.closed_form import SCALINGS, accuracies, accuracy, align_pair, save_pair, scaled, why_not_scored
+from fedrf.closed_form import CLASSIFIERS, SCALINGS, accuracies, accuracy, align_pair, save_pair, scaled, why_not_scored
 from fedrf.data.feature_files import FeatureSet
-from fedrf.estimators import RFTCA, RTCA, TCA
+from fedrf.estimators import CORAL, ESTIMATORS, GFK, JDA, RFTCA, RTCA, TCA, DaNN, SubspaceAlignment
 from tests.conftest import office_caltech, shifted_digits
 
 
@@ -54,7 +54,47 @@ def test_labels_do_not_influence_alignment():
     blind = align_pair(domain(labels=False), domain(1.0, labels=False), RFTCA(dim=3, num_features=20))
     np.testing.assert_array_equal(labelled.aligned_target.features, blind.aligned_target.features)
     assert accuracies(blind) == {}
-    assert set(accuracies(labelled)) == {"1-NN", "SVM", "logistic"}
+    assert set(accuracies(labelled)) == {"1-NN", "SVM", "logistic", "FCNN"}
+
+
+@pytest.mark.parametrize("aligner", [JDA(dim=3), DaNN(dim=3, steps=5)])
+def test_labels_of_the_target_are_not_handed_over(aligner):
+    moved = domain(1.0)
+    other = moved._replace(labels=1 - moved.labels)
+    np.testing.assert_array_equal(
+        align_pair(domain(), moved, aligner).aligned_target.features,
+        align_pair(domain(), other, aligner).aligned_target.features,
+    )
+    blind = align_pair(domain(), moved._replace(labels=None), aligner)
+    np.testing.assert_array_equal(blind.aligned_source.features, align_pair(domain(), moved, aligner).aligned_source[0])
+    with pytest.raises(ValueError, match=f"{type(aligner).__name__} learns from labels of the source"):
+        align_pair(domain(labels=False), moved, aligner)
+
+
+@pytest.mark.parametrize("aligner", [CORAL(), SubspaceAlignment(dim=3)])
+def test_source_and_target_are_mapped_each_in_its_own_way(aligner):
+    source, target = domain(), domain(1.0)
+    pair = align_pair(source, target, aligner)
+    sides = [np.ones(50), -np.ones(50)]
+    for before, after, side in zip((source, target), (pair.aligned_source, pair.aligned_target), sides, strict=True):
+        np.testing.assert_allclose(after.features, aligner.transform(before.features, sample_domain=side), atol=1e-12)
+    assert not np.allclose(pair.aligned_source.features, aligner.transform(source.features))
+
+
+def test_the_network_of_the_paper_has_two_hidden_layers_of_100():
+    network = CLASSIFIERS["FCNN"]()
+    assert network.hidden_layer_sizes == (100, 100)
+    assert accuracy("FCNN", domain(), domain()) == accuracy("FCNN", domain(), domain()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("aligner", "extra"),
+    [(JDA(dim=3), {"aligner", "eigenvalues"}), (CORAL(), set()), (GFK(dim=2), set()), (DaNN(dim=3, steps=2), set())],
+)
+def test_what_an_aligner_has_is_saved(aligner, extra, tmp_path):
+    save_pair(align_pair(domain(), domain(1.0, labels=False), aligner), tmp_path / "pair.npz")
+    with np.load(tmp_path / "pair.npz") as arrays:
+        assert set(arrays) == {"source", "target", "source_labels"} | extra
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -77,7 +117,16 @@ ALIGNERS = {
     "TCA": lambda: TCA(dim=20, gamma="auto"),
     "R-TCA": lambda: RTCA(dim=20, gamma="auto"),
     "RF-TCA": lambda: RFTCA(dim=20, num_features=1000, gamma="auto"),
+    "JDA": lambda: JDA(dim=20),
+    "CORAL": lambda: CORAL(),
+    "GFK": lambda: GFK(dim=20),
+    "SA": lambda: SubspaceAlignment(dim=20),
+    "DaNN": lambda: DaNN(dim=100, steps=100),
 }
+
+
+def test_every_estimator_is_among_those_that_are_tried():
+    assert {type(make()) for make in ALIGNERS.values()} == set(ESTIMATORS.values())
 
 
 @pytest.mark.parametrize("method", ALIGNERS)

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from torch import Tensor
 
-from fedrf.estimators.base import DomainAligner, to_tensor, torch_dtype
+from fedrf.estimators.base import to_tensor
+from fedrf.estimators.components import ComponentAligner
 from fedrf.features import kernel_matrix
 from fedrf.tca import GramProblem, Problem
 
 MATRICES_IN_MEMORY = 7  # kernel, Gram and centred matrix; a basis, the matrix in it, a copy and its vectors
 
 
-class KernelAligner(DomainAligner):
+class KernelRows(NamedTuple):
+    """The map of a sample to its row of the kernel matrix: its kernel with each of these rows."""
+
+    rows: Tensor
+    sigma: float
+    kernel: str
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Return the features of these samples."""
+        return kernel_matrix(samples, self.rows, self.sigma, self.kernel)
+
+
+class KernelAligner(ComponentAligner):
     """Base of vanilla TCA and R-TCA: quadratic in the number of rows, cubic for TCA. For more rows use `RFTCA`."""
 
-    rows_: Tensor
     kernel_matrix_: Tensor
     problem_: GramProblem
+    _kernel_rows: KernelRows
 
     def __init__(
         self,
@@ -44,16 +57,10 @@ class KernelAligner(DomainAligner):
         count = rows.shape[0]
         if self.dim > count:
             raise ValueError(f"dim must be at most the number of rows, {count}; got {self.dim}")
-        needed, free = 8 * MATRICES_IN_MEMORY * count**2, psutil.virtual_memory().available
-        if needed > free:
-            raise ValueError(
-                f"{count} rows need about {needed / 1e9:.0f} GB for the kernel matrix and {free / 1e9:.0f} GB are "
-                "free; RFTCA needs memory for its features only"
-            )
-        sigma, dense = self._resolve_sigma(rows), to_tensor(rows).double()
-        self.kernel_matrix_ = kernel_matrix(dense, dense, sigma, self.kernel)
-        self.sigma_, self.rows_ = sigma, dense
-        self._dtype = torch_dtype(rows)
+        check_memory(count, "RFTCA needs memory for its features only")
+        kernel_rows = KernelRows(to_tensor(rows).double(), self._resolve_sigma(rows), self.kernel)
+        self.kernel_matrix_ = kernel_rows(kernel_rows.rows)
+        self.sigma_, self._kernel_rows = kernel_rows.sigma, kernel_rows
         self.problem_ = self._pose(is_source)
 
     def _problem(self) -> Problem:
@@ -66,10 +73,20 @@ class KernelAligner(DomainAligner):
         variance = self.kernel_matrix_.diagonal().mean() - self.kernel_matrix_.mean()
         return max(0.0, float(self.problem_.labels @ self._discrepancy() / variance))
 
-    def _transform(self, rows: Any) -> Tensor:
-        cross = kernel_matrix(to_tensor(rows).double(), self.rows_, self.sigma_, self.kernel)
-        return ((cross - self.kernel_matrix_.mean(0)) @ self._solve().weights).to(self._dtype)
+    def _transform(self, rows: Any, is_source: Tensor) -> Tensor:
+        cross = self._kernel_rows(to_tensor(rows).double())
+        return (cross - self.kernel_matrix_.mean(0)) @ self._solve().weights
 
     @property
     def _num_samples(self) -> int:
-        return len(self.rows_)
+        return len(self._kernel_rows.rows)
+
+
+def check_memory(count: int, instead: str) -> None:
+    """Raise a ValueError where kernel matrices of so many rows do not fit into memory; `instead` says what would."""
+    needed, free = 8 * MATRICES_IN_MEMORY * count**2, psutil.virtual_memory().available
+    if needed > free:
+        raise ValueError(
+            f"{count} rows need about {needed / 1e9:.0f} GB for the kernel matrix and {free / 1e9:.0f} GB are "
+            f"free; {instead}"
+        )

@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from fedrf.estimators.base import DomainAligner, to_tensor, torch_dtype
+from fedrf.estimators.base import to_tensor, torch_dtype
+from fedrf.estimators.components import ComponentAligner
 from fedrf.features import RandomFourierFeatures, check_count
 from fedrf.tca import DomainStatistics, ScatterProblem, suggest_num_features
 
 CHUNK_BYTES = 2**26
 
 
-class RFTCA(DomainAligner):
+class RFTCA(ComponentAligner):
     """Minimise the MMD after projection plus γ|W|², W acting on 2N random features.
 
     Linear in the number of rows, in chunks, with memory that does not grow with it. What it keeps of each domain
@@ -46,7 +47,7 @@ class RFTCA(DomainAligner):
     Attributes
     ----------
     aligner_, eigenvalues_, mmd_
-        See `DomainAligner`.
+        See `ComponentAligner`.
     features_
         The `RandomFourierFeatures` in use; `features_.fingerprint` tells whether two estimators can be merged.
     source_, target_
@@ -180,7 +181,7 @@ class RFTCA(DomainAligner):
         problem = self._problem()
         return problem.squared_discrepancy / problem.total_variance
 
-    def _transform(self, rows: Any) -> Tensor:
+    def _transform(self, rows: Any, is_source: Tensor) -> Tensor:
         weights = self._solve().weights
         offset = self._problem().pooled.mean @ weights
         weights, offset = weights.to(self._dtype), offset.to(self._dtype)

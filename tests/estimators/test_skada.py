@@ -17,7 +17,8 @@ from tests.estimators.test_conventions import every_estimator, small  # noqa: E4
 @every_estimator
 def test_pipeline_and_scorer(name):
     X, y, domain = make_shifted_datasets(20, 20, shift="covariate_shift", random_state=0)
-    pipeline = make_da_pipeline(small(name, dim=2), LogisticRegression())
+    settings = {"dim": 16, "steps": 200} if name == "dann" else {"dim": 2}
+    pipeline = make_da_pipeline(small(name, **settings), LogisticRegression())
     pipeline.fit(X, y.copy(), sample_domain=domain)  # skada masks the target labels of what it is given
     target = domain < 0
     assert np.mean(pipeline.predict(X[target]) == y[target]) > 0.7

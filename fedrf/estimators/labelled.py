@@ -1,0 +1,44 @@
+"""What aligners share that learn from the labels of the source."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+from torch import Tensor
+
+from fedrf.estimators.base import DomainAligner
+
+
+class LabelledAligner(DomainAligner):
+    """Base of aligners that need source labels. What y holds for target rows is dropped before anyone can look."""
+
+    classes_: Any
+
+    @abstractmethod
+    def _learn_classes(self, rows: Any, is_source: Tensor, codes: Tensor, classes: Any) -> None:
+        """Learn from checked rows of both domains; `codes` are the places of the source's labels in `classes`."""
+
+    def _learn(self, rows: Any, is_source: Tensor, y: object) -> None:
+        name = type(self).__name__
+        if y is None:
+            raise ValueError(
+                f"{name} requires y to be passed, but the target y is None: it learns from labels of source rows"
+            )
+        labels = column_or_1d(y)
+        if len(labels) != rows.shape[0]:
+            raise ValueError(f"y must have one label for each of the {rows.shape[0]} rows; it has {len(labels)}")
+        known = labels[is_source.numpy()]
+        check_classification_targets(known)
+        classes, codes = np.unique(known, return_inverse=True)
+        self._learn_classes(rows, is_source, torch.from_numpy(codes), classes)
+        self.classes_ = classes
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
