@@ -122,6 +122,8 @@ class Client:
             self.held_out = HeldOut(self.training, held_out, self.labels, self.own.moves)
         self.probabilities: Tensor | None = None
         self._warm_start()
+        if config.train.proximal:  # all begin from the same place, as if it were an average
+            self.anchor = {kind: self.model.get_part(kind).reshape(-1) for kind in self._trained}
 
     @property
     def last_round(self) -> int:
@@ -282,11 +284,11 @@ class Client:
         return answer
 
     def _optimizers(self, model: DomainModel) -> list[torch.optim.Optimizer]:
-        """One optimiser for the rounds; at the target, another for the stage after them."""
+        """Return those for the rounds, of network and companion, and at the target one for the stage after them."""
         parts, settings = model.parts(), self.config.train
         # The aligner is always among them: an optimiser needs something, even where nothing is trained.
-        kinds = ("aligner", "extractor", "classifier", "companion")
-        trained = [one for kind in kinds if kind in ("aligner", "companion", *self._trained) for one in parts[kind]]
+        kinds = ("aligner", "extractor", "classifier")
+        trained = [one for kind in kinds if kind in ("aligner", *self.schedule.trained) for one in parts[kind]]
         # Adam would undo the weight of a loss that has no cross-entropy beside it, and collapse what it is to align.
         is_plain = settings.optimizer == "sgd" or (self.schedule.is_target and self.config.method in TARGET_TRAINS)
         optimizers: list[torch.optim.Optimizer] = [
@@ -294,6 +296,9 @@ class Client:
             if is_plain
             else torch.optim.Adam(trained, lr=settings.lr)
         ]
+        if parts["companion"]:
+            optimizers.append(torch.optim.Adam(parts["companion"], lr=settings.lr))
+        model.round_optimizers = tuple(range(len(optimizers)))
         return optimizers + ([self.stage.optimizer(model)] if self.stage and self.stage.is_last else [])
 
     def _logger(self) -> TensorBoardLogger | bool:
@@ -468,7 +473,7 @@ class Client:
         if parts and self.schedule.is_target and self.ballots and self.method.weigh is not None:
             some = self.trunk[torch.from_numpy(self.training[evenly(len(self.training), ROWS)])].to(model.device)
             weights, own = self.method.weigh(model, some, self.ballots)
-            chosen = [weights.get(name, 0.0) for name in self.place.sources]
+            chosen = [weights.get(name, 1.0) for name in self.place.sources]
             parts.append(self._message(Weights, torch.tensor([*chosen, own]), number))
         return parts
 

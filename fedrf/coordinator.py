@@ -356,8 +356,7 @@ class Coordinator:
             ):
                 state.ledger.note("the target never received a classifier: its accuracy means nothing")
         is_shown = envelope.phase == "ballot" or (self._shows_each and outcome.aggregated)
-        ballots = {name: state.ballots[name] for name in self.sources if name in state.ballots}
-        ballots = ballots if is_target and is_shown else {}
+        ballots = self._whole_ballots() if is_target and is_shown else {}
         for one in embeddings:
             state.ledger.count("down", one)
         for sent in (parts, *ballots.values()):
@@ -421,7 +420,13 @@ class Coordinator:
         for name, accepted in entries.items():
             parts = {kind: message.values for kind, message in accepted.items() if kind in PARTS}
             if name in self.sources and parts:
-                self.state.ballots[name] = parts
+                self.state.ballots[name] = {**self.state.ballots.get(name, {}), **parts}
+
+    def _whole_ballots(self) -> dict[str, dict[str, Array]]:
+        """Return the parts of each source; where they make up networks, of those of which none is missing."""
+        needed = {"aligner", "classifier"} | ({"extractor"} if self.config.model.sharing == "averaged" else set())
+        there = {name: self.state.ballots[name] for name in self.sources if name in self.state.ballots}
+        return {name: parts for name, parts in there.items() if not self._shows_each or needed <= parts.keys()}
 
     def _begin_generation(self, force: bool) -> None:
         now = time.monotonic()

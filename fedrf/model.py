@@ -103,6 +103,7 @@ class DomainModel(LightningModule):
         self.companion: nn.Module = nn.Identity()
         self.scale, self.num_classes = scale, num_classes
         self.play_round: Round | None = None
+        self.round_optimizers: tuple[int, ...] = (0,)
         self.make_optimizers: Callable[[DomainModel], list[torch.optim.Optimizer]] | None = None
 
     def adopt(self, companion: nn.Module) -> None:
@@ -191,13 +192,16 @@ class DomainModel(LightningModule):
         assert self.play_round is not None
         self.play_round(self, batch)
 
-    def step(self, loss: Tensor, which: int = 0) -> None:
-        """Take one step of one of the optimisers against the loss."""
-        optimizers = self.optimizers()
-        optimizer = optimizers[which] if isinstance(optimizers, list) else optimizers
-        optimizer.zero_grad()
+    def step(self, loss: Tensor, *which: int) -> None:
+        """Take one step against the loss: of the optimisers for the rounds, or of those at these places."""
+        found = self.optimizers()
+        every = found if isinstance(found, list) else [found]
+        optimizers = [every[place] for place in which or self.round_optimizers]
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         self.manual_backward(loss)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return the optimisers that the client chose."""

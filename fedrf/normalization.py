@@ -15,6 +15,15 @@ def moments(rows: Tensor) -> Tensor:
     return torch.stack([rows.mean(0), rows.var(0, unbiased=False)])
 
 
+def mixed_moments(moments_of: Tensor, shares: Tensor) -> Tensor:
+    """Mean and variance, 2 × m, of a mixture of domains: of their moments, k × 2 × m, and their shares, k × 1 or k."""
+    shares = shares.reshape(-1, 1)
+    means, variances = moments_of.unbind(1)
+    mean = (shares * means).sum(0)
+    # Not E[x²] − E[x]², which loses digits where means are far from zero.
+    return torch.stack([mean, (shares * (variances + (means - mean).square())).sum(0)])
+
+
 class DomainNormalization(nn.Module):
     """Standardises rows: by the batch while the client trains, by all its samples when it predicts.
 
@@ -41,8 +50,8 @@ class DomainNormalization(nn.Module):
         mean, variance = self.settled if self.is_settled else moments(rows)
         if self.share is not None and self.others[1].any():
             share = self.share()
-            mean = share * mean + (1 - share) * self.others[0]
-            variance = share * variance + (1 - share) * self.others[1]
+            both = torch.stack([torch.stack([mean, variance]), self.others])
+            mean, variance = mixed_moments(both, torch.stack([share, 1 - share]))
         # The floor is relative: W, and with it the size of what it maps to, is the federation's to choose.
         standard: Tensor = (rows - mean) / (variance + FLOOR * variance.mean() + torch.finfo(rows.dtype).tiny).sqrt()
         return standard

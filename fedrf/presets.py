@@ -58,7 +58,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fada": {**BATCHES, **SHOWN, "federation.aggregation": "chosen"},
     "fedka": {**BATCHES, **SHOWN},
     "fda": {**BATCHES, "federation.mode": "sync", "federation.encryption": "counted"},
-    "kd3a": {**BATCHES, **SHOWN, "align.message": "moments", "federation.aggregation": "chosen"},
+    "kd3a": {
+        **BATCHES,
+        **SHOWN,
+        "align.message": "moments",
+        "federation.aggregation": "chosen",
+        "train.label_smoothing": 0.0,  # with it nobody is sure
+    },
     "pooled": {**NETWORK, "data.pooled": "sources"},
     "pooled-dann": {**NETWORK, "data.pooled": "all"},
     "pooled-cdan": {**NETWORK, "data.pooled": "all"},
@@ -66,6 +72,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 # Which parts the target trains in the rounds, with plain steps, and sends, where it does not follow from `align.step`.
+ALIGNING = ("fedrf-plus", "fedrf-tca")  # where it does
 FEATURES_OF_TARGET = ("aligner", "extractor")
 TARGET_TRAINS: dict[str, tuple[str, ...]] = {
     "f-dan": FEATURES_OF_TARGET,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedrf.config import PER_SAMPLE, Config
 from fedrf.membership import Membership, membership, reaches_nobody
-from fedrf.presets import TARGET_TRAINS
+from fedrf.presets import ALIGNING, TARGET_TRAINS
 
 
 def members_of(config: Config, sources: tuple[str, ...], number: int) -> Membership:
@@ -56,7 +56,7 @@ class Schedule:
     def trained(self) -> tuple[str, ...]:
         """The parts that the client trains in the rounds, and sends."""
         config = self.config
-        aligns = self.uses_embeddings and config.align.step == "gradient"
+        aligns = self.uses_embeddings and config.align.step == "gradient" and config.method in ALIGNING
         if not self.is_target:
             parts: tuple[str, ...] = ("aligner", "classifier", "extractor")
         elif config.method in TARGET_TRAINS:

@@ -67,7 +67,7 @@ class SharedModel:
         for kind in PARTS:
             senders = [name for name in (*self.sources, self.target) if kind in entries.get(name, {})]
             if senders:
-                weights = np.array([self._weight(name) for name in senders], dtype=np.float64)
+                weights = np.array([self._weight(name, kind) for name in senders], dtype=np.float64)
                 weights = weights if weights.any() else np.ones_like(weights)  # of those who count, none is here
                 rule = RULES[self.config.federation.aggregation]
                 self._set(kind, rule([entries[name][kind].values for name in senders], weights), set(self.sources))
@@ -87,8 +87,8 @@ class SharedModel:
         for kind in PARTS:
             if kind in accepted:
                 chosen = members.classifier if kind == "classifier" else members.aligner
-                weights = {name: self._weight(name) for name in (*self.sources, self.target) if name in chosen}
-                weights |= {one: self._weight(one) for one in (sender, self.target)}
+                weights = {name: self._weight(name, kind) for name in (*self.sources, self.target) if name in chosen}
+                weights |= {one: self._weight(one, kind) for one in (sender, self.target)}
                 part = self.blends[kind]
                 values = part.add(sender, accepted[kind].values, version, self.age, weights, self.config.federation)
                 if values is not None:
@@ -111,8 +111,10 @@ class SharedModel:
         limit = self.config.federation.max_staleness
         return {name: message for name, (message, version) in self.embeddings.items() if self.age(version) <= limit}
 
-    def _weight(self, name: str) -> float:
+    def _weight(self, name: str, kind: str) -> float:
         rule = self.config.federation.aggregation
+        if kind == "companion" and name == self.target:
+            return len(self.sources)  # what tells domains apart must hear both sides alike
         return self.counts.get(name, 1) if rule == "weighted" else self.chosen.get(name, 1) if rule == "chosen" else 1
 
     def _set(self, kind: str, values: Array, members: Set[str]) -> None:

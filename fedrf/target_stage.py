@@ -65,7 +65,7 @@ class TargetStage:
         """Take one step of the stage after the rounds; return figures where it is time for some."""
         model.adapter.requires_grad_(True)
         loss = self.loss(model, batch, model.features(batch.inputs), trunk, number)
-        model.step(loss, which=1)
+        model.step(loss, -1)
         if number % self.every:
             return {}
         self.history.append({"step": float(number), "loss": float(loss.detach()), **evaluate(model, trunk, score)})

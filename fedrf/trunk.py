@@ -161,12 +161,13 @@ def trunk_rows(
     """
     if isinstance(samples.content, Joined):
         # Each domain on its own, so that what the cache has of it is used.
-        return TrunkRows.joined(
+        joined = TrunkRows.joined(
             [
                 trunk_rows(layers, prepare, part, settings, device, threads, progress, note)
                 for part in samples.content.parts
             ]
         )
+        return TrunkRows(len(samples), lambda wanted: joined[samples.rows[wanted]])
     if prepare is None:
         values = torch.from_numpy(samples.array())
         with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,10 @@ def list_feature_files(folder: Path) -> list[Path]:
     return [Path(one.path) for one in entries(folder) if one.is_file() and Path(one.name).suffix.lower() in _READERS]
 
 
+# NumPy reads headers with Python's own parser, of which 3.11 cannot run two in threads of one process.
+_ONE_AT_A_TIME = threading.Lock()
+
+
 def read_arrays(path: Path) -> Mapping[str, NDArray[Any]]:
     """Read all arrays of a file by their names."""
     if not os.path.isfile(path):
@@ -60,7 +65,7 @@ def read_arrays(path: Path) -> Mapping[str, NDArray[Any]]:
     if reader is None:
         *others, last = _READERS
         raise ValueError(f"{path}: the file name must end in {', '.join(others)} or {last}")
-    with reading(path):
+    with reading(path), _ONE_AT_A_TIME:
         return reader(path)
 
 

@@ -1,7 +1,7 @@
 """AutoDIAL (Carlucci et al. 2017): normalisation with statistics of both domains, mixed by a share that is learned.
 
-Each domain standardises its aligned features by α · (its own mean and variance) + (1 − α) · (those of the others), with
-one α from 1/2 to 1 for all. Sources minimise cross-entropy, the target λ · entropy of its predictions.
+Each domain standardises its aligned features by mean and variance of a mixture: a share α of itself and 1 − α of the
+others, with one α from 1/2 to 1 for all. Sources minimise cross-entropy, the target λ · entropy of its predictions.
 
 Sent every round: mean and variance of the batch, 2m numbers, up from all clients; the target's down to each source and
 the sources' to the target. Every T rounds: G, W, C and α from all clients, and the averages down. Bytes a round:
@@ -17,6 +17,7 @@ from fedrf.adaptation import entropy
 from fedrf.config import Config
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
 from fedrf.model import Batch, DomainModel
+from fedrf.normalization import mixed_moments
 
 FIRST = 2.0  # α = 0.94: domains begin almost apart
 
@@ -35,7 +36,8 @@ class Mixture(nn.Module):
 
 def _remember(model: DomainModel, inbox: Inbox) -> None:
     if inbox.peers and model.normalization is not None:
-        model.normalization.others.copy_(torch.stack(inbox.peers).mean(0))
+        peers = torch.stack(inbox.peers)
+        model.normalization.others.copy_(mixed_moments(peers, peers.new_full((len(peers),), 1 / len(peers))))
 
 
 def source_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:

@@ -43,7 +43,7 @@ def source_loss(
 def target_loss(
     distance: Distance, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
 ) -> Losses:
-    """Mean MMD to the sources."""
+    """λ · mean MMD to the sources."""
     mmd = discrepancy(distance, inbox)
     return {"mmd": mmd.detach()} | ({"loss": config.align.weight * mmd} if inbox.peers else {})
 

@@ -4,11 +4,11 @@
 classified, each client has a matrix V of its own for what is specific to its domain. From VᵀG(x) no class is to be told
 (a classifier tries, V prevents it), it is to share no information with WᵀG(x) (MINE, Belghazi et al. 2018), and the two
 together are to tell what G(x) was. **Attention**: the target looks at its samples through every source's network, and
-sources count the more, the tighter the clusters are that they make of them.
+in the next average sources count the more, the tighter the clusters are that they make of them.
 
 Sent: as f-DAN, and every T rounds G, W and C of each source to the target, which answers with K + 1 weights. Bytes a
-round: ``4 * (3*K + 1) * B*m + 4 * ((3*K + 2) * (G + W) + (3*K + 1) * C + K + 1) / T``. Asynchronous: no, weights are
-for networks of one round.
+round: ``4 * (3*K + 1) * B*m + 4 * ((3*K + 2) * (G + W) + (3*K + 1) * C + K + 1) / T``. Asynchronous: no, weights
+compare networks of one round.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """FADE (Hong et al. 2021): adversarial adaptation without a sample, or a feature of one, that leaves its client.
 
 All clients share one discriminator. A client trains it with its own domain alone, which by itself would teach it to say
-the same of everything; averaging it over sources and target does the rest. `fade-dann` shows it aligned features,
-`fade-cdan` features times predicted class probabilities (Long et al. 2018).
+the same of everything; averaging it, with the target counting as much as all sources, does the rest. `fade-dann` shows
+it aligned features, `fade-cdan` features times predicted class probabilities (Long et al. 2018). The squared loss by
+which the paper keeps discriminators from getting too sure is not here.
 
 Sent every T rounds: G, W and the discriminator from all clients, C from the sources, and the averages down. Bytes a
 round: ``4 * ((2*K + 2) * (G + W + D) + (2*K + 1) * C) / T``. Asynchronous: yes.

@@ -27,10 +27,13 @@ from fedrf.methods import f_dan
 from fedrf.methods.base import Method
 from fedrf.methods.sample_mmd import linear_mmd
 
+PRECISION = 1e-7  # of numbers between −1 and 1
+
 
 def encrypt(public_key: Any, rows: Tensor) -> list[list[Any]]:
     """Encrypt every number on its own, as a source does."""
-    return [[public_key.encrypt(float(number)) for number in row] for row in rows]
+    # One precision for all: exponents are sent in the clear, and would tell magnitudes.
+    return [[public_key.encrypt(float(number), precision=PRECISION) for number in row] for row in rows]
 
 
 def encrypted_mean(rows: Sequence[Sequence[Any]]) -> list[Any]:

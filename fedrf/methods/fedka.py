@@ -33,7 +33,7 @@ def majority(opinions: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
-    """Mean MMD to the sources + cross-entropy on what most of them vote for."""
+    """λ · mean MMD to the sources + cross-entropy on what most of them vote for."""
     losses = f_dan.target_loss(multi_kernel_mmd, model, batch, features, inbox, config)
     if not inbox.models:
         return losses

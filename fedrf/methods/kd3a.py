@@ -2,7 +2,8 @@
 
 **Knowledge vote**: of the sources that are sure of a sample, those count that name the class that most of them name;
 their mean prediction is what the target learns, the more, the more of them there are. **Consensus focus**: a source
-counts for how much worse the consensus would be without it. **BatchNorm-MMD**: the target's aligned features are to
+counts for how much worse the consensus would be without it, whatever its number of samples, and from the next average
+on. **BatchNorm-MMD**: the target's aligned features are to
 have the means and variances that the sources' have.
 
 Sent every round: mean and variance of the batch, 2m numbers, up from all clients; the target's down to each source and
@@ -78,7 +79,7 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
     opinions = torch.stack([model.seen_with(parts, batch.inputs).softmax(1) for parts in inbox.models.values()])
     consensus = knowledge_vote(opinions)
     each = cross_entropy(model.logits(features), consensus.prediction, reduction="none")
-    distilled = (consensus.support * each).sum() / consensus.support.sum()
+    distilled = (consensus.support * each).mean()
     apart = torch.stack([moment_distance(inbox.own, peer) for peer in inbox.peers]).mean()
     return {
         "loss": distilled + config.align.weight * apart,

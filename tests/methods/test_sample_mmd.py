@@ -1,0 +1,99 @@
+"""MMD between samples: against loops over all pairs, and what holds for any two sets."""
+
+from math import exp
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedrf.methods.sample_mmd import linear_mmd, multi_kernel_mmd
+
+WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@st.composite
+def two_sets(draw):
+    columns = draw(st.integers(1, 4))
+    numbers = st.floats(-3, 3, width=32)
+    return [
+        torch.from_numpy(draw(arrays(np.float32, (draw(st.integers(1, 6)), columns), elements=numbers))).double()
+        for _ in range(2)
+    ]
+
+
+def squared(one, other):
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+
+
+def naive(rows, others):
+    """The mean of five Gaussian kernels, a pair at a time."""
+    rows, others = rows.tolist(), others.tolist()
+    both = rows + others
+    pairs = [squared(a, b) for i, a in enumerate(both) for j, b in enumerate(both) if i != j]
+    width = sum(pairs) / len(pairs)
+
+    def kernel(a, b):
+        return sum(exp(-squared(a, b) / (factor * width)) for factor in WIDTHS) / 5 if width else 1.0
+
+    def mean(first, second):
+        return sum(kernel(a, b) for a in first for b in second) / (len(first) * len(second))
+
+    return mean(rows, rows) + mean(others, others) - 2 * mean(rows, others)
+
+
+@settings(deadline=None, max_examples=50)
+@given(two_sets())
+def test_all_pairs(sets):
+    np.testing.assert_allclose(float(multi_kernel_mmd(*sets)), naive(*sets), atol=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(two_sets(), st.floats(0.01, 100))
+def test_of_any_two_sets(sets, factor):
+    first, second = sets
+    value = float(multi_kernel_mmd(first, second))
+    assert -1e-9 <= value <= 2 + 1e-9
+    np.testing.assert_allclose(float(multi_kernel_mmd(second, first)), value, atol=1e-9)
+    np.testing.assert_allclose(float(multi_kernel_mmd(factor * first, factor * second)), value, atol=1e-7)
+    np.testing.assert_allclose(float(multi_kernel_mmd(first, first.flip(0))), 0, atol=1e-9)
+
+
+def test_far_sets_differ_more_than_near_ones():
+    torch.manual_seed(0)
+    first, second = torch.randn(20, 3), torch.randn(20, 3)
+    distances = [float(multi_kernel_mmd(first, second + shift)) for shift in (0.0, 1.0, 5.0)]
+    assert distances == sorted(distances)
+    assert distances[0] < 0.1 < distances[2]
+
+
+def test_the_gradient_takes_widths_as_given_and_coinciding_samples_as_they_are():
+    torch.manual_seed(0)
+    rows, others = torch.randn(4, 2, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
+    rows[1] = rows[0]  # where the root of a squared distance has no derivative
+    rows.requires_grad_()
+    (got,) = torch.autograd.grad(multi_kernel_mmd(rows, others), rows)
+    both = torch.cat([rows.detach(), others])
+    width = torch.stack([(a - b).square().sum() for a in both for b in both]).sum() / (7 * 6)
+    by_hand = torch.zeros_like(rows)
+    for i, row in enumerate(rows.detach()):
+        for j, other in enumerate(both):
+            sign = 2 / 16 if j < 4 else -2 / 12
+            for factor in WIDTHS:
+                slope = -2 * (row - other) / (factor * width) / 5
+                by_hand[i] += sign * slope * (-(row - other).square().sum() / (factor * width)).exp()
+    torch.testing.assert_close(got, by_hand)
+
+
+def test_linear_mmd_by_hand():
+    rows, others = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 4.0]])
+    assert float(linear_mmd(rows, others)) == 2.0**2 + 2.0**2
+
+
+@settings(deadline=None, max_examples=50)
+@given(two_sets())
+def test_linear_mmd_is_that_of_inner_products(sets):
+    first, second = sets
+    pairs = (first @ first.T).mean() + (second @ second.T).mean() - 2 * (first @ second.T).mean()
+    torch.testing.assert_close(linear_mmd(first, second), pairs, atol=1e-9, rtol=0)
