@@ -29,7 +29,6 @@ from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
 from fedrf.embedding import OwnEmbedding
-from fedrf.extractors import Extractor as ExtractorModule
 from fedrf.extractors import make_extractor
 from fedrf.features import RandomFourierFeatures, median_sigma
 from fedrf.held_out import HeldOut
@@ -206,33 +205,31 @@ class Client:
             extracted = torch.cat([piece if is_fixed else extractor.adapter(piece) for piece in some])
             has_kernel = settings.kernel != "none"
             width = median_sigma(normalize(extracted), settings.kernel) if has_kernel else 1.0
-        with _DRAWING, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            companion = self.method.companion(self.config, self._num_peers, self._width(extractor))
-        sigma, reply = self._greet(width, extractor, companion)
-        random_features = (
-            RandomFourierFeatures(extractor.out_features, settings.num_features, sigma, settings.kernel, seed)
-            if has_kernel
-            else NoRandomFeatures(extractor.out_features)
-        )
+        features = 2 * settings.num_features if has_kernel else extractor.out_features
+        # Before anybody goes on from the greeting: a trainer that starts puts back the state of the one generator.
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.set_rng_state(random_state)
-            classes = num_classes(self.config.data)
             model = DomainModel(
                 extractor.adapter,
-                random_features,
+                NoRandomFeatures(features),
                 settings.dim,
-                classes,
+                num_classes(self.config.data),
                 settings.classifier,
                 settings.scale,
                 settings.normalization,
             )
-        model.adopt(companion)
+            torch.manual_seed(seed)
+            model.adopt(self.method.companion(self.config, self._num_peers, features))
+        sigma, reply = self._greet(width, extractor.out_features, model)
+        if has_kernel:
+            model.random_features = RandomFourierFeatures(
+                extractor.out_features, settings.num_features, sigma, settings.kernel, seed
+            )
         model.adapter_is_applied = is_fixed
         align = self.config.align
         moves = self.schedule.learns_extractor or settings.sharing == "averaged"
         # A part of the module, so that checkpoints have its memory.
-        self.own = OwnEmbedding(random_features.out_features, align.message, align.memory, align.refresh, moves)
+        self.own = OwnEmbedding(features, align.message, align.memory, align.refresh, moves)
         model.add_module("own", self.own)
         model.adapter.requires_grad_(self.schedule.learns_extractor)
         model.play_round, model.make_optimizers = self._play_round, self._optimizers
@@ -267,16 +264,12 @@ class Client:
         """From how many clients messages come here: from all sources, or from the target."""
         return len(self.place.sources) if self.schedule.is_target else 1
 
-    def _width(self, extractor: ExtractorModule) -> int:
-        model = self.config.model
-        return extractor.out_features if model.kernel == "none" else 2 * model.num_features
-
-    def _greet(self, width: float, extractor: ExtractorModule, companion: nn.Module) -> tuple[float, Reply]:
+    def _greet(self, width: float, features: int, model: DomainModel) -> tuple[float, Reply]:
         count = len(self.training) if self.config.federation.aggregation == "weighted" else 1
-        sizes = [sum(one.numel() for one in module.parameters()) for module in (extractor.adapter, companion)]
-        sizes[1] *= self.method.shares_companion
+        sizes = {kind: sum(one.numel() for one in parts) for kind, parts in model.parts().items()}
+        companion = sizes["companion"] if self.method.shares_companion else 0
         greeting = Greeting(
-            self.place.name, 0, self.place.attempt, width, sizes[0], count, extractor.out_features, sizes[1]
+            self.place.name, 0, self.place.attempt, width, sizes["extractor"], count, features, companion
         )
         answer: tuple[float, Reply] = self.link("greet", greeting)
         if answer[1].stop:
