@@ -1,7 +1,7 @@
 """`make demo`: federated domain adaptation on the embedded digits, every client a Ray actor on this machine.
 
-Each target in turn has no labels, and the three other domains are the sources. All methods get the same network, rounds
-and settings; target labels only score the result.
+Each target in turn has no labels, and the three other domains are the sources. All methods get the same extractor,
+rounds and settings; target labels only score the result.
 """
 
 from __future__ import annotations
