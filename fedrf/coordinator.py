@@ -230,12 +230,12 @@ class Coordinator:
         if self.state.sigma is None:
             self.state.sigma = median(one.width for one in greetings.values()) if sigma == "median" else sigma
         # What most clients say: one with another network is refused, whoever sends first.
-        for kind in ("extractor", "companion"):
-            most = Counter(getattr(one, kind) for one in greetings.values()).most_common(1)[0][0]
-            self.state.shapes[kind] = (most,)
-        self.state.shapes["weights"] = (len(self.clients),)
+        extractor, companion, features = (
+            Counter(getattr(one, size) for one in greetings.values()).most_common(1)[0][0]
+            for size in ("extractor", "companion", "features")
+        )
+        self.state.shapes |= {"extractor": (extractor,), "companion": (companion,), "weights": (len(self.clients),)}
         if self.config.model.kernel == "none":
-            features = Counter(one.features for one in greetings.values()).most_common(1)[0][0]
             self.state.shapes |= {"aligner": (features, self.config.model.dim), "mean_embedding": (features,)}
 
     def _warm(self, step: int, messages: dict[str, Any]) -> Warmth:

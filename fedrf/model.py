@@ -138,11 +138,10 @@ class DomainModel(LightningModule):
         return {kind: list(named.values()) for kind, named in self._named_parts().items()}
 
     def _named_parts(self) -> dict[str, dict[str, nn.Parameter]]:
-        modules = {"classifier": self.classifier, "extractor": self.adapter, "companion": self.companion}
         places = {"classifier": "classifier", "extractor": "adapter", "companion": "companion"}
         return {"aligner": {"aligner": self.aligner}} | {
-            kind: {f"{places[kind]}.{name}": one for name, one in module.named_parameters()}
-            for kind, module in modules.items()
+            kind: {f"{place}.{name}": one for name, one in getattr(self, place).named_parameters()}
+            for kind, place in places.items()
         }
 
     @torch.no_grad()

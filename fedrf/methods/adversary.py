@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedrf.config import HIDDEN
+from fedrf.config import HIDDEN, Config
+from fedrf.data.domains import num_classes
 from fedrf.model import DomainModel
 
 
@@ -38,6 +39,11 @@ def growing_strength(number: int, rounds: int) -> float:
 def discriminator(width: int) -> nn.Module:
     """Return a network with one hidden layer, whose output is positive for sources."""
     return nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+
+
+def domain_discriminator(conditional: bool, config: Config, peers: int, width: int) -> nn.Module:
+    """Return one for aligned features, or for what `conditioned` makes of them; as `Method.companion` wants it."""
+    return discriminator(config.model.dim * (num_classes(config.data) if conditional else 1))
 
 
 def conditioned(model: DomainModel, aligned: Tensor) -> Tensor:

@@ -74,9 +74,19 @@ def classification_loss(model: DomainModel, batch: Batch, features: Tensor, inbo
 
 def mean_mmd(model: DomainModel, inbox: Inbox) -> Tensor:
     """L_MMD as a mean over the pairs whose message arrived; 0 if none did."""
+    return mean_distance(lambda own, peer: mmd_loss(own, peer, model.aligner), inbox)
+
+
+def mean_distance(distance: Distance, inbox: Inbox) -> Tensor:
+    """Mean over the pairs whose message arrived; 0 if none did."""
     if not inbox.peers:
-        return torch.zeros((), device=inbox.own.device)
-    return torch.stack([mmd_loss(inbox.own, peer, model.aligner) for peer in inbox.peers]).mean()
+        return inbox.own.new_zeros(())
+    return torch.stack([distance(inbox.own, peer) for peer in inbox.peers]).mean()
+
+
+def opinions(model: DomainModel, inputs: Tensor, models: Models) -> Tensor:
+    """Class probabilities that every source's network gives, K × n × classes."""
+    return torch.stack([model.seen_with(parts, inputs).softmax(1) for parts in models.values()])
 
 
 def no_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:

@@ -13,20 +13,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from fedrf.config import Config
-from fedrf.methods.base import Distance, Inbox, Losses, Method, classification_loss
+from fedrf.methods.base import Distance, Inbox, Losses, Method, classification_loss, mean_distance
 from fedrf.methods.sample_mmd import multi_kernel_mmd
 from fedrf.model import Batch, DomainModel
-
-
-def discrepancy(distance: Distance, inbox: Inbox) -> Tensor:
-    """Mean over the pairs whose message arrived; 0 if none did."""
-    if not inbox.peers:
-        return inbox.own.new_zeros(())
-    return torch.stack([distance(inbox.own, peer) for peer in inbox.peers]).mean()
 
 
 def source_loss(
@@ -35,7 +27,7 @@ def source_loss(
     """Cross-entropy + λ · MMD to the target."""
     losses = classification_loss(model, batch, features, inbox, config)
     if inbox.peers:
-        mmd = discrepancy(distance, inbox)
+        mmd = mean_distance(distance, inbox)
         losses |= {"loss": losses["loss"] + config.align.weight * mmd, "mmd": mmd.detach()}
     return losses
 
@@ -44,7 +36,7 @@ def target_loss(
     distance: Distance, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
 ) -> Losses:
     """λ · mean MMD to the sources."""
-    mmd = discrepancy(distance, inbox)
+    mmd = mean_distance(distance, inbox)
     return {"mmd": mmd.detach()} | ({"loss": config.align.weight * mmd} if inbox.peers else {})
 
 

@@ -13,18 +13,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedrf.config import Config
-from fedrf.data.domains import num_classes
-from fedrf.methods.adversary import conditioned, discriminator, domain_loss, growing_strength
+from fedrf.methods.adversary import conditioned, domain_discriminator, domain_loss, growing_strength
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
 from fedrf.model import Batch, DomainModel
-
-
-def companion(conditional: bool, config: Config, peers: int, width: int) -> nn.Module:
-    """Return the discriminator that all share."""
-    return discriminator(config.model.dim * (num_classes(config.data) if conditional else 1))
 
 
 def confusion(
@@ -58,7 +52,7 @@ METHODS = tuple(
         name,
         partial(source_loss, conditional),
         partial(target_loss, conditional),
-        partial(companion, conditional),
+        partial(domain_discriminator, conditional),
         shares_companion=True,
     )
     for name, conditional in (("fade-dann", False), ("fade-cdan", True))

@@ -11,25 +11,24 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from fedrf.config import Config
 from fedrf.methods import f_dan
-from fedrf.methods.base import Inbox, Losses, Method
+from fedrf.methods.base import Inbox, Losses, Method, opinions
 from fedrf.methods.sample_mmd import multi_kernel_mmd
 from fedrf.model import Batch, DomainModel
 
 
-def majority(opinions: Tensor) -> tuple[Tensor, Tensor]:
+def majority(chances: Tensor) -> tuple[Tensor, Tensor]:
     """Return the class with most votes for each sample, and which samples have it from more than half of all.
 
-    `opinions` are class probabilities of K networks, K × n × classes.
+    `chances` are class probabilities of K networks, K × n × classes.
     """
-    votes = one_hot(opinions.argmax(2), opinions.shape[2]).sum(0)
+    votes = one_hot(chances.argmax(2), chances.shape[2]).sum(0)
     most = votes.max(1)
-    return most.indices, most.values * 2 > len(opinions)
+    return most.indices, most.values * 2 > len(chances)
 
 
 def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
@@ -37,8 +36,7 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
     losses = f_dan.target_loss(multi_kernel_mmd, model, batch, features, inbox, config)
     if not inbox.models:
         return losses
-    opinions = torch.stack([model.seen_with(parts, batch.inputs).softmax(1) for parts in inbox.models.values()])
-    classes, agreed = majority(opinions)
+    classes, agreed = majority(opinions(model, batch.inputs, inbox.models))
     losses["agreed"] = agreed.float().mean()
     if agreed.any():
         vote = cross_entropy(model.logits(features)[agreed], classes[agreed])

@@ -3,8 +3,7 @@
 **Knowledge vote**: of the sources that are sure of a sample, those count that name the class that most of them name;
 their mean prediction is what the target learns, the more, the more of them there are. **Consensus focus**: a source
 counts for how much worse the consensus would be without it, whatever its number of samples, and from the next average
-on. **BatchNorm-MMD**: the target's aligned features are to
-have the means and variances that the sources' have.
+on. **BatchNorm-MMD**: the target's aligned features are to have the means and variances that the sources' have.
 
 Sent every round: mean and variance of the batch, 2m numbers, up from all clients; the target's down to each source and
 the sources' to the target. Every T rounds: G, W and C from all clients, the averages down, each source's to the target,
@@ -23,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from fedrf.config import Config
+from fedrf.methods import base
 from fedrf.methods.base import Inbox, Losses, Method, Models, classification_loss
 from fedrf.model import Batch, DomainModel
 
@@ -76,8 +76,7 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
     """Distillation of the consensus + λ · distance of moments."""
     if not inbox.peers or not inbox.models:
         return {}
-    opinions = torch.stack([model.seen_with(parts, batch.inputs).softmax(1) for parts in inbox.models.values()])
-    consensus = knowledge_vote(opinions)
+    consensus = knowledge_vote(base.opinions(model, batch.inputs, inbox.models))
     each = cross_entropy(model.logits(features), consensus.prediction, reduction="none")
     distilled = (consensus.support * each).mean()
     apart = torch.stack([moment_distance(inbox.own, peer) for peer in inbox.peers]).mean()
@@ -91,8 +90,8 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
 
 def weigh(model: DomainModel, inputs: Tensor, models: Models) -> tuple[Mapping[str, float], float]:
     """Return what sources count by consensus focus, K in sum; the target counts 1."""
-    opinions = torch.stack([model.seen_with(parts, inputs).softmax(1) for parts in models.values()])
-    return dict(zip(models, (consensus_focus(opinions) * len(models)).tolist(), strict=True)), 1.0
+    shares = consensus_focus(base.opinions(model, inputs, models))
+    return dict(zip(models, (shares * len(models)).tolist(), strict=True)), 1.0
 
 
 METHODS = (Method("kd3a", classification_loss, target_loss, weigh=weigh),)

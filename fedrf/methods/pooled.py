@@ -12,18 +12,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedrf.config import Config
-from fedrf.data.domains import num_classes
-from fedrf.methods.adversary import conditioned, discriminator, growing_strength, pair_loss
+from fedrf.methods.adversary import conditioned, domain_discriminator, growing_strength, pair_loss
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss, no_loss
 from fedrf.model import Batch, DomainModel
-
-
-def companion(conditional: bool, config: Config, peers: int, width: int) -> nn.Module:
-    """Return a discriminator."""
-    return discriminator(config.model.dim * (num_classes(config.data) if conditional else 1))
 
 
 def adversarial_loss(
@@ -43,7 +37,7 @@ def adversarial_loss(
 
 METHODS = (
     Method("pooled", classification_loss, no_loss),
-    Method("pooled-dann", partial(adversarial_loss, False), no_loss, partial(companion, False)),
-    Method("pooled-cdan", partial(adversarial_loss, True), no_loss, partial(companion, True)),
+    Method("pooled-dann", partial(adversarial_loss, False), no_loss, partial(domain_discriminator, False)),
+    Method("pooled-cdan", partial(adversarial_loss, True), no_loss, partial(domain_discriminator, True)),
     Method("target-oracle", classification_loss, no_loss),
 )
