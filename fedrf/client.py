@@ -285,12 +285,12 @@ class Client:
         # Adam would undo the weight of a loss that has no cross-entropy beside it, and collapse what it is to align.
         is_plain = settings.optimizer == "sgd" or (self.schedule.is_target and self.config.method in TARGET_TRAINS)
         optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.SGD(trained, lr=SGD_FACTOR * settings.lr)
+            torch.optim.SGD(trained, lr=SGD_FACTOR * settings.lr, fused=True)
             if is_plain
-            else torch.optim.Adam(trained, lr=settings.lr)
+            else torch.optim.Adam(trained, lr=settings.lr, fused=True)
         ]
         if parts["companion"]:
-            optimizers.append(torch.optim.Adam(parts["companion"], lr=settings.lr))
+            optimizers.append(torch.optim.Adam(parts["companion"], lr=settings.lr, fused=True))
         model.round_optimizers = tuple(range(len(optimizers)))
         return optimizers + ([self.stage.optimizer(model)] if self.stage and self.stage.is_last else [])
 

@@ -220,6 +220,7 @@ class FederationConfig(Section):
     classifier_interval: Count | Literal["last", "never"] = Field(
         1, description="T_C, rounds between averages of C; last: one, after the last round"
     )
+    aligner_interval: Count = Field(5, description="T_W, rounds between averages of W; one more after the last round")
     together: bool = Field(False, description="W and G are averaged when C is, and not at intervals of their own")
     prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
     shows: Literal["average", "each"] = Field(

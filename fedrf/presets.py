@@ -33,6 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "adapt.views": "aligned",
         "adapt.consistency": 0.0,
         "train.label_smoothing": 0.0,
+        "federation.aligner_interval": 1,
     },
     "source-only": {
         "federation.messages": "none/none/none",

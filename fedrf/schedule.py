@@ -80,7 +80,7 @@ class Schedule:
         return bool(chosen) if self.is_target else self.name in chosen
 
     def parts_after(self, number: int) -> tuple[str, ...]:
-        """Return the parts that are sent after the step of round t: W, C every T_C and G every T_G rounds."""
+        """Return the parts that are sent after the step of round t: W, C and G every T_W, T_C and T_G rounds."""
         if number < 1:
             return ()
         members = self.members(number)
@@ -90,7 +90,7 @@ class Schedule:
         }
         is_member["extractor"] = is_member["aligner"]
         is_due = {
-            "aligner": self._is_due(1, number),
+            "aligner": self._moves_aligner(number),
             "classifier": self._moves_classifier(number) and self.config.federation.prediction == "average",
             "extractor": self.moves_extractor(number),
         }
@@ -99,6 +99,10 @@ class Schedule:
     def _moves_classifier(self, number: int) -> bool:
         interval = classifier_interval(self.config)
         return interval is not None and number % interval == 0
+
+    def _moves_aligner(self, number: int) -> bool:
+        is_last = number == self.config.train.rounds and not self.config.federation.together
+        return is_last or self._is_due(self.config.federation.aligner_interval, number)
 
     def _is_due(self, interval: int, number: int) -> bool:
         """Tell whether W or G is averaged after round t: at its own interval, or with C."""
@@ -112,7 +116,7 @@ class Schedule:
     def settles_first(self, number: int) -> bool:
         """Tell whether the averages after round t must be there before the next can begin: its messages need them."""
         needs_aligner = self.uses_embeddings and self.config.align.message in PER_SAMPLE
-        return number >= 1 and (self.moves_extractor(number) or (needs_aligner and self._is_due(1, number)))
+        return number >= 1 and (self.moves_extractor(number) or (needs_aligner and self._moves_aligner(number)))
 
     @property
     def ballot(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class TargetStage:
 
     def optimizer(self, model: DomainModel) -> torch.optim.Optimizer:
         """Return an optimiser for the only thing that is trained here."""
-        return torch.optim.Adam(model.parts()["extractor"], lr=self.settings.lr)
+        return torch.optim.Adam(model.parts()["extractor"], lr=self.settings.lr, fused=True)
 
     def step(self, model: DomainModel, batch: Batch, trunk: TrunkRows, score: Score, number: int) -> Figures:
         """Take one step of the stage after the rounds; return figures where it is time for some."""

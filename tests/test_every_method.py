@@ -109,8 +109,9 @@ def sizes(result):
         letter: sum(one.size for name, one in weights.items() if name.split(".")[0] == part)
         for letter, part in (("G", "adapter"), ("W", "aligner"), ("C", "classifier"), ("D", "companion"))
     }
-    interval = result.config.federation.classifier_interval
-    return {**count, "K": len(SOURCES), "S": 2 * NUM_FEATURES, "m": DIM, "B": BATCH, "P": 512, "T": interval}
+    federation = result.config.federation
+    intervals = {"A": federation.aligner_interval, "T": federation.classifier_interval}
+    return {**count, **intervals, "K": len(SOURCES), "S": 2 * NUM_FEATURES, "m": DIM, "B": BATCH, "P": 512}
 
 
 @pytest.mark.parametrize("method", PRESETS)
@@ -127,7 +128,7 @@ def test_what_is_sent_follows_the_formula_and_not_the_number_of_samples(undistur
 
     expected = eval(formula(_module_of(method)), {}, sizes(short))
     if method == "fedrf-tca":
-        expected += 4 * sizes(short)["W"]  # as its file says
+        expected += 4 * sizes(short)["W"] / sizes(short)["A"]  # as its file says
     assert (total(long) - total(short)) / (LONGER - ROUNDS) == pytest.approx(expected, rel=1e-12)
 
 
