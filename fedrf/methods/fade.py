@@ -2,8 +2,8 @@
 
 All clients share one discriminator. A client trains it with its own domain alone, which by itself would teach it to say
 the same of everything; averaging it, with the target counting as much as all sources, does the rest. `fade-dann` shows
-it aligned features, `fade-cdan` features times predicted class probabilities (Long et al. 2018). The squared loss by
-which the paper keeps discriminators from getting too sure is not here.
+it aligned features, `fade-cdan` features times predicted class probabilities (Long et al. 2018). The loss is squared:
+a discriminator that is sure of a client's domain already learns less from that client, and the others catch up.
 
 Sent every T rounds: G, W and the discriminator from all clients, C from the sources, and the averages down. Bytes a
 round: ``4 * ((2*K + 2) * (G + W + D) + (2*K + 1) * C) / T``. Asynchronous: yes.
@@ -24,10 +24,10 @@ from fedrf.model import Batch, DomainModel
 def confusion(
     conditional: bool, model: DomainModel, batch: Batch, features: Tensor, is_source: bool, rounds: int
 ) -> Tensor:
-    """How badly the discriminator recognises the client's own domain."""
+    """How badly the discriminator recognises the client's own domain: half the square of the cross-entropy."""
     aligned = model.align(features)
     rows = conditioned(model, aligned) if conditional else aligned
-    return domain_loss(model.companion, rows, is_source, growing_strength(batch.round, rounds))
+    return domain_loss(model.companion, rows, is_source, growing_strength(batch.round, rounds)).square() / 2
 
 
 def source_loss(

@@ -62,7 +62,8 @@ def with_one_discriminator(is_conditional):
         if is_conditional:
             chances = (10 * rows @ model.classifier.weight.T + model.classifier.bias).softmax(1).detach()
             shown = torch.cat([chances[:, c, None] * rows for c in range(CLASSES)], dim=1)
-        total = WEIGHT * reversed_loss(model.companion, shown, None, name != TARGET, strength(batch.round, 7))
+        wrong = reversed_loss(model.companion, shown, None, name != TARGET, strength(batch.round, 7))
+        total = WEIGHT * wrong**2 / 2
         return total if name == TARGET else classification(model, rows, batch.labels) + total
 
     return loss
