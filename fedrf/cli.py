@@ -32,7 +32,7 @@ app.add_typer(data_app, name="data")
 INTERRUPTED = 130
 
 # Written out because the registries import torch, which takes seconds; a test keeps them equal.
-Method = StrEnum("Method", ["rf-tca", "r-tca", "tca", "jda", "coral", "gfk", "sa", "dann"])
+Method = StrEnum("Method", ["rf-tca", "r-tca", "tca", "jda", "coral", "gfk", "sa", "dann", "all"])
 KernelName = StrEnum("KernelName", ["gaussian", "laplace", "cauchy", "linear"])
 Scaling = StrEnum("Scaling", ["unit", "standard", "none"])
 SourceKind = StrEnum("SourceKind", ["all", "each", "both"])
@@ -297,7 +297,9 @@ def check_data(
 def align(
     source: Annotated[Path, typer.Argument(help="Features of the labelled domain, .npz or .mat.")],
     target: Annotated[Path, typer.Argument(help="Features of the new domain, .npz or .mat.")],
-    method: Annotated[Method, typer.Option(help="rf-tca scales to millions of rows.")] = Method["rf-tca"],
+    method: Annotated[
+        Method, typer.Option(help="rf-tca scales to millions of rows; all: a table of their accuracies.")
+    ] = Method["rf-tca"],
     dim: Annotated[
         int | None,
         typer.Option(
@@ -328,61 +330,77 @@ def align(
     Labels of the target are never used to align, those of the source by `jda` and `dann` only. Where both files have
     them, classifiers are trained on the source and scored on the target, before and after.
 
-    Example: `fedrf align amazon_SURF_L10.mat webcam_SURF_L10.mat --scale standard --dim 20`
+    With `--method all` every option goes to the methods that have it.
+
+    Examples
+    --------
+    `fedrf align amazon_SURF_L10.mat webcam_SURF_L10.mat --scale standard --dim 20`
+
+    `fedrf align amazon_SURF_L10.mat webcam_SURF_L10.mat --scale standard --dim 20 --method all`
     """
     from fedrf import closed_form as work
     from fedrf.data.feature_files import load_features
     from fedrf.estimators import ESTIMATORS
 
+    every = method == "all"
     if out is not None:
+        if every:
+            raise ValueError("--out takes the result of one method, and --method all has many; name one")
         _check_output(out, source, target)
-    estimator = ESTIMATORS[method]
-    settings = _settings_of(
-        method,
-        estimator._get_param_names(),
-        {
-            "dim": dim,
-            "num-features": num_features,
-            "sigma": None if sigma is None else _number("sigma", sigma, "median"),
-            "gamma": None if gamma is None else _number("gamma", gamma, "auto"),
-            "kernel": None if kernel is None else str(kernel),
-            "seed": seed,
-        },
-    )
-    aligner = estimator(**settings)
-    if sigma is not None and getattr(aligner, "kernel", None) == "linear":
-        raise ValueError("--sigma is the width of a kernel, and the linear one has none; give another --kernel")
-    pair = work.align_pair(
-        work.scaled(load_features(source), scale), work.scaled(load_features(target), scale), aligner
-    )
-    if out is not None:
-        work.save_pair(pair, out)
-    summary = {
-        "method": str(method),
-        "source": {"file": str(source), "samples": len(pair.source.features)},
-        "target": {"file": str(target), "samples": len(pair.target.features)},
-        "columns": pair.source.features.shape[1],
-        "dim": pair.aligned_source.features.shape[1],
-        **_found(aligner),
-        "target_accuracy": work.accuracies(pair),
-        "seconds": pair.seconds,
-        "out": str(out) if out else None,
+    options = {
+        "dim": dim,
+        "num-features": num_features,
+        "sigma": None if sigma is None else _number("sigma", sigma, "median"),
+        "gamma": None if gamma is None else _number("gamma", gamma, "auto"),
+        "kernel": None if kernel is None else str(kernel),
+        "seed": seed,
     }
+    aligners = {name: _make(name, one, options, every) for name, one in ESTIMATORS.items() if every or name == method}
+    domains = [work.scaled(load_features(path), scale) for path in (source, target)]
+    unscored = work.why_not_scored(*domains)
+    if every and unscored:
+        raise ValueError(f"--method all compares accuracies: {unscored}")
+    before: dict[str, float] = {}
+    summaries = []
+    for name, aligner in aligners.items():
+        pair = work.align_pair(*domains, aligner)
+        if out is not None:
+            work.save_pair(pair, out)
+        before = before or work.accuracies(pair.source, pair.target)
+        after = work.accuracies(pair.aligned_source, pair.aligned_target)
+        summaries.append(
+            {
+                "method": name,
+                "source": {"file": str(source), "samples": len(pair.source.features)},
+                "target": {"file": str(target), "samples": len(pair.target.features)},
+                "columns": pair.source.features.shape[1],
+                "dim": pair.aligned_source.features.shape[1],
+                **_found(aligner),
+                "target_accuracy": {key: {"before": before[key], "after": after[key]} for key in before},
+                "seconds": pair.seconds,
+                "out": str(out) if out else None,
+            }
+        )
+        if every:
+            print(f"[{len(summaries)}/{len(aligners)}] {name}: {pair.seconds:.2f} s", file=sys.stderr, flush=True)
     if json_output:
-        print(json.dumps(summary, indent=1))
+        print(json.dumps(summaries if every else summaries[0], indent=1))
+    elif every:
+        _print_methods(summaries)
     else:
-        _print_alignment(summary, work.why_not_scored(pair.source, pair.target))
+        _print_alignment(summaries[0], unscored)
 
 
 PARAMETERS = {"num-features": "num_features", "seed": "random_state"}  # of options whose name is another
 
 
-def _settings_of(method: Method, parameters: list[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an estimator from the options that were given; others keep its own defaults."""
+def _make(method: str, estimator: Any, options: dict[str, Any], lenient: bool) -> Any:
+    """Return an aligner with the options that were given; where lenient, without those that it does not have."""
+    parameters = estimator._get_param_names()
     known = {option: PARAMETERS.get(option, option) for option in options}
     settings = {"gamma": "auto"} if "gamma" in parameters else {}
     for option, value in options.items():
-        if value is None:
+        if value is None or (lenient and known[option] not in parameters):
             continue
         if known[option] not in parameters:
             allowed = ", ".join(f"--{one}" for one, name in known.items() if name in parameters)
@@ -390,7 +408,10 @@ def _settings_of(method: Method, parameters: list[str], options: dict[str, Any])
             takes = f"of these it takes {allowed}" if allowed else f"it takes none of {every}"
             raise ValueError(f"--{option} is no option of {method}; {takes}")
         settings[known[option]] = value
-    return settings
+    aligner = estimator(**settings)
+    if options["sigma"] is not None and getattr(aligner, "kernel", None) == "linear" and not lenient:
+        raise ValueError("--sigma is the width of a kernel, and the linear one has none; give another --kernel")
+    return aligner
 
 
 def _found(aligner: Any) -> dict[str, Any]:
@@ -423,6 +444,20 @@ def _print_alignment(summary: dict[str, Any], unscored: str) -> None:
         console.print(f"No accuracies: {unscored}.")
     if summary["out"]:
         console.print(f"Aligned features written to {summary['out']}")
+
+
+def _print_methods(summaries: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("accuracy on the target in %")
+    rows = {"no alignment": {name: score["before"] for name, score in summaries[0]["target_accuracy"].items()}} | {
+        one["method"]: {name: score["after"] for name, score in one["target_accuracy"].items()} for one in summaries
+    }
+    for column in (*rows["no alignment"], "components", "seconds"):
+        table.add_column(column, justify="right")
+    sizes = [("", ""), *((str(one["dim"]), f"{one['seconds']:.2f}") for one in summaries)]
+    for (method, scores), size in zip(rows.items(), sizes, strict=True):
+        table.add_row(method, *(f"{100 * score:.1f}" for score in scores.values()), *size)
+    Console(markup=False, highlight=False).print(table)
 
 
 def _check_output(out: Path, *inputs: Path) -> None:

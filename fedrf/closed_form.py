@@ -109,17 +109,9 @@ def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
     return ""
 
 
-def accuracies(pair: AlignedPair) -> dict[str, dict[str, float]]:
-    """Return accuracy on the target before and after, for each classifier; empty where there is nothing to score."""
-    if why_not_scored(pair.source, pair.target):
-        return {}
-    return {
-        name: {
-            "before": accuracy(name, pair.source, pair.target),
-            "after": accuracy(name, pair.aligned_source, pair.aligned_target),
-        }
-        for name in CLASSIFIERS
-    }
+def accuracies(source: FeatureSet, target: FeatureSet) -> dict[str, float]:
+    """Return accuracy on the target for each classifier; empty where there is nothing to score."""
+    return {} if why_not_scored(source, target) else {name: accuracy(name, source, target) for name in CLASSIFIERS}
 
 
 def save_pair(pair: AlignedPair, path: Path) -> None:

@@ -55,6 +55,28 @@ def test_align_reports_accuracies_before_and_after(files, method):
     assert svm["after"] > svm["before"]
 
 
+def test_all_methods_beside_each_other(files, monkeypatch, capsys):
+    """Options go to those that have them: CORAL has no --dim, and only RF-TCA random features."""
+    options = ["--scale", "none", "--dim", 12, "--num-features", 60, "--seed", 1]
+    call = ["align", files / "plain.npz", files / "left.npz", *options]
+    found = {
+        one["method"]: one for one in json.loads(printed([*call, "--method", "all", "--json"], monkeypatch, capsys))
+    }
+    assert list(found) == list(ESTIMATORS)
+    alone = json.loads(printed([*call, "--method", "rf-tca", "--json"], monkeypatch, capsys))
+    for key in ("dim", "sigma", "gamma", "mmd", "target_accuracy"):
+        assert found["rf-tca"][key] == alone[key]
+    assert {one["dim"] for name, one in found.items() if name not in ("coral", "gfk")} == {12}
+    lines = printed([*call, "--method", "all"], monkeypatch, capsys).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["no", *ESTIMATORS]
+    for line in lines[2:]:
+        one = found[line.split()[0]]
+        assert line.split()[1:6] == [
+            *(f"{100 * score['after']:.1f}" for score in one["target_accuracy"].values()),
+            str(one["dim"]),
+        ]
+
+
 def printed(arguments, monkeypatch, capsys):
     """Standard output of a call in this process."""
     monkeypatch.setattr(sys, "argv", ["fedrf", *map(str, arguments)])
@@ -143,6 +165,14 @@ def test_align_without_labels_still_aligns(files):
         (
             ["align", "plain.npz", "left.npz", "--method", "coral", "--dim", "10"],
             "--dim is no option of coral; it takes none of --dim, --num-features, --sigma, --gamma, --kernel, --seed",
+        ),
+        (
+            ["align", "plain.npz", "left.npz", "--method", "all", "--out", "a.npz"],
+            "--out takes the result of one method",
+        ),
+        (
+            ["align", "plain.npz", "unlabelled.npz", "--method", "all"],
+            "--method all compares accuracies: both files need labels for that",
         ),
         (
             ["align", "unlabelled.npz", "left.npz", "--method", "jda"],
@@ -271,7 +301,7 @@ def test_help_teaches():
 
 
 def test_choices_are_those_of_the_registries():
-    assert list(cli.Method) == list(ESTIMATORS)
+    assert list(cli.Method) == [*ESTIMATORS, "all"]
     assert list(cli.KernelName) == [*KERNELS, "linear"]
     assert list(cli.Scaling) == list(SCALINGS)
 

@@ -104,7 +104,8 @@ def algorithm_5(config, folder):
             loss.backward()
             optimizers[name].step()
         with torch.no_grad():
-            average(models, [name for name in sources if name in chosen.aligner], target, "aligner", True)
+            if number % federation.aligner_interval == 0 or number == config.train.rounds:
+                average(models, [name for name in sources if name in chosen.aligner], target, "aligner", True)
             if number % federation.classifier_interval == 0:
                 average(models, [name for name in sources if name in chosen.classifier], target, "classifier", False)
     return models
@@ -130,8 +131,9 @@ def average(models, senders, target, kind, target_counts):
         {"federation.participants": "random", "federation.messages": "same/subset/subset"},
         {"federation.messages": "ordered/random/same", "train.rounds": 9},
         {"federation.drop": 0.5, "federation.classifier_interval": 2},
+        {"federation.participants": "random", "federation.aligner_interval": 4},
     ],
-    ids=["I", "II", "III", "table III (III)", "C", "drop"],
+    ids=["I", "II", "III", "table III (III)", "C", "drop", "T_W"],
 )
 def test_sync_mode_is_algorithm_5(tmp_path, more):
     config = load_config(None, {**LITERAL, "model.sigma": 1.0, "federation.classifier_interval": 1, **more})
@@ -225,17 +227,18 @@ def test_the_settings_of_the_paper_send_exactly_what_they_say(tmp_path, setting,
     federation, rounds, size = config.federation, config.train.rounds, 4 * 60
     rounds_sets = [members_of(config, sources, number) for number in range(1, rounds + 1)]
     interval = federation.classifier_interval
+    aligners = {rounds, *range(federation.aligner_interval, rounds, federation.aligner_interval)}
     classifier = 4 * (8 * 10 + 10 if method == "fedrf-plus" else 8 * 100 + 100 + 100 * 101 + 100 * 10 + 10)
     votes = federation.prediction == "vote"
     up = {
         "mean_embedding": size * sum(len(one.mean_embedding) + bool(one.mean_embedding) for one in rounds_sets),
-        "aligner": 8 * size * sum(len(one.aligner) for one in rounds_sets),
+        "aligner": 8 * size * sum(len(one.aligner) for number, one in enumerate(rounds_sets, 1) if number in aligners),
         "classifier": classifier
         * sum(len(one.classifier) for number, one in enumerate(rounds_sets, 1) if not votes and number % interval == 0)
         + (classifier * len(sources) if votes else 0),
     }
     trains = method == "fedrf-tca" and setting != "without Σℓ"
-    up["aligner"] += 8 * size * rounds * trains  # the target's own W
+    up["aligner"] += 8 * size * len(aligners) * trains  # the target's own W
     sent = result.summary["communication"]
     assert {kind: sent["by_direction"]["up"].get(kind, 0) for kind in up} == up
     assert result.finished
@@ -373,7 +376,9 @@ def test_joint_adaptation_trains_the_target_within_the_rounds(tmp_path, sharing,
     rows = [row for row in RunFolder(result.folder).rows() if row["client"] == "handwritten" and "adaptation" in row]
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert all(row["loss"] == row["adaptation"] for row in rows)
-    assert result.summary["communication"]["by_direction"]["up"]["aligner"] == 6 * 4 * 4 * 60 * 8
+    assert (
+        result.summary["communication"]["by_direction"]["up"]["aligner"] == 2 * 4 * 4 * 60 * 8
+    )  # after rounds 5 and 6
     weights = load_file(result.folder / "checkpoints/handwritten/final.safetensors")
     assert bool(weights["adapter.outer.weight"].any()) == (sharing == "local")
 

@@ -11,9 +11,9 @@ def schedule(name="a", **overrides):
     return Schedule(config, name, ("a", "b", "c"), "t")
 
 
-def test_sources_send_everything_every_round_and_the_target_only_its_embedding():
-    assert schedule().parts_after(1) == ("aligner", "classifier")
-    assert schedule("t").parts_after(1) == ()
+def test_sources_send_what_they_train_and_the_target_only_its_embedding():
+    assert schedule().parts_after(5) == ("aligner", "classifier")
+    assert schedule("t").parts_after(5) == ()
     assert schedule("t").sends_embedding(1)
 
 
@@ -23,7 +23,14 @@ def test_nothing_is_sent_before_the_first_step():
 
 def test_a_target_that_trains_sends_its_aligner_and_never_a_classifier():
     assert schedule("t", method="fedrf-tca").parts_after(1) == ("aligner",)
-    assert schedule("t", adapt__when="joint").parts_after(1) == ("aligner",)
+    assert schedule("t", adapt__when="joint").parts_after(5) == ("aligner",)
+
+
+@pytest.mark.parametrize("interval", [1, 4, 200])
+def test_aligners_are_sent_every_so_many_rounds_and_after_the_last(interval):
+    one = schedule(federation__aligner_interval=interval, train__rounds=150)
+    sent = [t for t in range(1, 151) if "aligner" in one.parts_after(t)]
+    assert sent == sorted({*range(interval, 151, interval), 150})
 
 
 @pytest.mark.parametrize("interval", [1, 7, 150])
