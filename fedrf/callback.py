@@ -50,6 +50,7 @@ class Saver(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Join the others, now that a checkpoint has been read."""
+        self.client.has_started()
         self.client.join()
 
     def on_train_batch_end(

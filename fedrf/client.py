@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -63,10 +64,14 @@ from fedrf.warming import take_part
 Link = Callable[..., Any]
 CARRIERS: dict[str, type[Message]] = {one.kind: one for one in (Aligner, Classifier, Extractor, Companion)}
 SGD_FACTOR = 100  # how much longer plain steps are than Adam's, which make up for the size of gradients
+# For C at a target, whose inputs are long and whose labels are guesses: longer steps follow the first, bad ones away.
+GUESSING_FACTOR = 10
 ROWS = 1024  # at a time, where all local samples are looked at
 
 # Initial weights come from torch's one generator, and with `--local` clients are threads of one process.
 _DRAWING = threading.Lock()
+# A trainer that starts changes classes of torch's for a moment, and two at once would leave them broken.
+_STARTING = threading.Lock()
 
 
 class StoppedError(Exception):
@@ -120,6 +125,7 @@ class Client:
         if self.labels is not None and len(held_out):
             self.held_out = HeldOut(self.training, held_out, self.labels, self.own.moves)
         self.probabilities: Tensor | None = None
+        self.has_started: Callable[[], None] = lambda: None
         self._warm_start()
         if config.train.proximal:  # all begin from the same place, as if it were an average
             self.anchor = {kind: self.model.get_part(kind).reshape(-1) for kind in self._trained}
@@ -144,7 +150,10 @@ class Client:
             enable_model_summary=False,
             plugins=[LightningEnvironment()],
         )
-        trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
+        with ExitStack() as starting:
+            starting.enter_context(_STARTING)
+            self.has_started = starting.close
+            trainer.fit(self.model, train_dataloaders=Rounds(self), ckpt_path=self.place.checkpoint)
         if not self.stopped and self.commit():  # again, for a checkpoint from after the last round
             self._release_adapter()
             model, trunk = self.model, self.trunk
@@ -281,14 +290,18 @@ class Client:
         parts, settings = model.parts(), self.config.train
         # The aligner is always among them: an optimiser needs something, even where nothing is trained.
         kinds = ("aligner", "extractor", "classifier")
-        trained = [one for kind in kinds if kind in ("aligner", *self.schedule.trained) for one in parts[kind]]
+        trained = {kind: parts[kind] for kind in kinds if kind in ("aligner", *self.schedule.trained) and parts[kind]}
         # Adam would undo the weight of a loss that has no cross-entropy beside it, and collapse what it is to align.
-        is_plain = settings.optimizer == "sgd" or (self.schedule.is_target and self.config.method in TARGET_TRAINS)
-        optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.SGD(trained, lr=SGD_FACTOR * settings.lr, fused=True)
-            if is_plain
-            else torch.optim.Adam(trained, lr=settings.lr, fused=True)
-        ]
+        guesses = self.schedule.is_target and self.config.method in TARGET_TRAINS
+        if guesses or settings.optimizer == "sgd":
+            factors = {"classifier": GUESSING_FACTOR} if guesses else {}
+            groups = [
+                {"params": ones, "lr": factors.get(kind, SGD_FACTOR) * settings.lr} for kind, ones in trained.items()
+            ]
+            optimizers: list[torch.optim.Optimizer] = [torch.optim.SGD(groups, fused=True)]
+        else:
+            every = [one for ones in trained.values() for one in ones]
+            optimizers = [torch.optim.Adam(every, lr=settings.lr, fused=True)]
         if parts["companion"]:
             optimizers.append(torch.optim.Adam(parts["companion"], lr=settings.lr, fused=True))
         model.round_optimizers = tuple(range(len(optimizers)))

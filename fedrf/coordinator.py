@@ -26,8 +26,10 @@ from fedrf.generations import Generations
 from fedrf.ledger import Ledger
 from fedrf.meetings import Key, Meetings
 from fedrf.messages import (
+    KEY_BYTES,
     AnyMessage,
     BadMessageError,
+    Ciphertexts,
     Contract,
     Envelope,
     Greeting,
@@ -229,6 +231,9 @@ class Coordinator:
         sigma, self.begun, self.rounds_began = self.config.model.sigma, True, time.monotonic()
         if self.state.sigma is None:
             self.state.sigma = median(one.width for one in greetings.values()) if sigma == "median" else sigma
+            if self.config.federation.encryption == "counted":  # keys are sent once, to the target
+                for direction in ("up", "down"):
+                    self.state.ledger.count_bytes(direction, "keys", len(self.sources) * KEY_BYTES)
         # What most clients say: one with another network is refused, whoever sends first.
         extractor, companion, features = (
             Counter(getattr(one, size) for one in greetings.values()).most_common(1)[0][0]
@@ -359,6 +364,9 @@ class Coordinator:
         ballots = self._whole_ballots() if is_target and is_shown else {}
         for one in embeddings:
             state.ledger.count("down", one)
+            for kind, number in one.answered_by.items() if isinstance(one, Ciphertexts) else ():
+                state.ledger.count_bytes("up", kind, number)
+                state.ledger.count_bytes("down", kind, number)
         for sent in (parts, *ballots.values()):
             self._count_down(sent.items())
         return Reply(

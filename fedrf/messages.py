@@ -20,7 +20,8 @@ from fedrf.data.domains import num_classes
 
 Array = NDArray[np.float32]
 NORM_SLACK = 1e-4  # of single precision, over thousands of squares
-CIPHERTEXT_BYTES = 512  # of Paillier with keys of 2048 bits: a number modulo the square of the key
+KEY_BYTES = 256  # of Paillier: 2048 bits
+CIPHERTEXT_BYTES = 2 * KEY_BYTES  # a number modulo the square of the key
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,12 @@ class Ciphertexts(Features):
     def nbytes(self) -> int:
         """Size of so many ciphertexts in bytes."""
         return int(self.values.size) * CIPHERTEXT_BYTES
+
+    @property
+    def answered_by(self) -> dict[str, int]:
+        """The receiver's mean, still encrypted, for the sender, and what the sender makes of it, back, in bytes."""
+        width = self.values.shape[1]
+        return {"ciphertexts": width * CIPHERTEXT_BYTES, "decrypted": width * self.values.itemsize}
 
 
 class Moments(Message):

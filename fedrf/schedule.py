@@ -115,8 +115,9 @@ class Schedule:
 
     def settles_first(self, number: int) -> bool:
         """Tell whether the averages after round t must be there before the next can begin: its messages need them."""
-        needs_aligner = self.uses_embeddings and self.config.align.message in PER_SAMPLE
-        return number >= 1 and (self.moves_extractor(number) or (needs_aligner and self._moves_aligner(number)))
+        needs_network = self.uses_embeddings and self.config.align.message in PER_SAMPLE
+        moves = self._moves_aligner(number) or self._moves_classifier(number)
+        return number >= 1 and (self.moves_extractor(number) or (needs_network and moves))
 
     @property
     def ballot(self) -> tuple[str, ...]:

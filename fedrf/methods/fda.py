@@ -6,13 +6,13 @@ ciphertexts allow. So sources send [[z]], the target adds ciphertexts up and has
 (`encrypted_mean`, for real, with the package phe).
 
 In a run of many rounds numbers go as they are and count as ciphertexts of 512 bytes (keys of 2048 bits): no result
-would differ, and one batch would take minutes. The key, sent once, and the m decrypted numbers of a round are not
-counted.
+would differ, and one batch would take minutes.
 
 Sent every round: B aligned features, encrypted from each source up and down to the target, plain from the target up and
-down to each source. Every T rounds as f-DAN. Bytes a round, P = 512:
-``2*K * B*m * P + 4 * (K + 1) * B*m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T``. Asynchronous: no, the mean is
-decrypted by who sent it, in the same round.
+down to each source; m ciphertexts, the mean, from the target to each source, and m decrypted numbers back. Once: each
+source's public key, 256 bytes. Every T rounds as f-DAN. Bytes a round, P = 512:
+``2*K * (B + 1)*m * P + 4 * (K + 1) * B*m + 4 * 2*K * m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T``. Asynchronous:
+no, the mean is decrypted by who sent it, in the same round.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ def classification(model, rows, labels, smoothing=0.1):
 def plain_loop(config, folder, loss, weigh=lambda name: 1.0, target_trains=(), network=aligned):
     """Train all clients in one loop with averages every few rounds; return their models.
 
-    Sources take steps of Adam, the target plain ones that are a hundred times as long; companions always Adam's.
+    Sources take steps of Adam, the target plain ones that are a hundred times as long, ten times those of its
+    classifier; companions always Adam's.
 
     `loss(name, model, rows, batch, sent)` has what all clients sent in `sent`, or returns None.
     """
@@ -135,8 +136,12 @@ def plain_loop(config, folder, loss, weigh=lambda name: 1.0, target_trains=(), n
         trained = [one for kind in kinds[name] if kind != "companion" for one in parts[kind]]
         optimizers[name] = [torch.optim.Adam(parts["companion"], lr)] if parts["companion"] else []
         if trained:
-            plain = name == TARGET
-            optimizers[name].append(torch.optim.SGD(trained, 100 * lr) if plain else torch.optim.Adam(trained, lr))
+            if name == TARGET:
+                steps = [(10 if kind == "classifier" else 100, kind) for kind in kinds[name] if kind != "companion"]
+                groups = [{"params": parts[kind], "lr": factor * lr} for factor, kind in steps]
+                optimizers[name].append(torch.optim.SGD(groups))
+            else:
+                optimizers[name].append(torch.optim.Adam(trained, lr))
     interval, rounds = config.federation.classifier_interval, config.train.rounds
     for number in range(1, rounds + 1):
         batches = {name: clients[name].batch(number, config.train.batch_size) for name in names}
