@@ -40,7 +40,7 @@ def floor(config: Config) -> float:
         samples = samples.without_labels() if name == TARGET else samples
         clients[name] = Client(config, place, samples, lambda *_: (1.0, Reply()), Evaluator(samples.labels))
     optimizers = {
-        name: torch.optim.Adam([*c.model.parts()["aligner"], *c.model.parts()["classifier"]], lr=3e-3)
+        name: torch.optim.Adam([*c.model.parts()["aligner"], *c.model.parts()["classifier"]], lr=3e-3, fused=True)
         for name, c in clients.items()
     }
     with torch.no_grad():

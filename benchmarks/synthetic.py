@@ -58,6 +58,7 @@ def settings(size: str, **more: Any) -> Config:
         "model.dim": dim,
         "model.sigma": 1.0,
         "train.rounds": ROUNDS,
+        "federation.aligner_interval": 1,  # what the sizes are about
         "adapt.when": "never",
         "track.evaluate_every": 10**6,
         "federation.checkpoint_seconds": 10**6,

@@ -356,14 +356,20 @@ def align(
         "seed": seed,
     }
     aligners = {name: _make(name, one, options, every) for name, one in ESTIMATORS.items() if every or name == method}
-    domains = [work.scaled(load_features(path), scale) for path in (source, target)]
-    unscored = work.why_not_scored(*domains)
+    here, there = (work.scaled(load_features(path), scale) for path in (source, target))
+    unscored = work.why_not_scored(here, there)
     if every and unscored:
         raise ValueError(f"--method all compares accuracies: {unscored}")
     before: dict[str, float] = {}
     summaries = []
     for name, aligner in aligners.items():
-        pair = work.align_pair(*domains, aligner)
+        try:
+            pair = work.align_pair(here, there, aligner)
+        except ValueError as error:
+            if not every:
+                raise
+            warnings.warn(f"{name} is left out: {error}", stacklevel=1)
+            continue
         if out is not None:
             work.save_pair(pair, out)
         before = before or work.accuracies(pair.source, pair.target)
@@ -383,6 +389,8 @@ def align(
         )
         if every:
             print(f"[{len(summaries)}/{len(aligners)}] {name}: {pair.seconds:.2f} s", file=sys.stderr, flush=True)
+    if not summaries:
+        raise ValueError("--method all: no method can align this pair with these options")
     if json_output:
         print(json.dumps(summaries if every else summaries[0], indent=1))
     elif every:
@@ -400,7 +408,7 @@ def _make(method: str, estimator: Any, options: dict[str, Any], lenient: bool) -
     known = {option: PARAMETERS.get(option, option) for option in options}
     settings = {"gamma": "auto"} if "gamma" in parameters else {}
     for option, value in options.items():
-        if value is None or (lenient and known[option] not in parameters):
+        if value is None or (lenient and (known[option] not in parameters or (value == "linear" and method != "jda"))):
             continue
         if known[option] not in parameters:
             allowed = ", ".join(f"--{one}" for one, name in known.items() if name in parameters)

@@ -252,10 +252,6 @@ class FederationConfig(Section):
     def _fits_mode(self) -> FederationConfig:
         if self.mode == "sync" and self.aggregation in ("fedasync", "fedbuff"):
             raise ValueError(f"aggregation={self.aggregation} is for mode=async")
-        if self.mode == "async":
-            for key, only in (("shows", "each"), ("aggregation", "chosen"), ("encryption", "counted")):
-                if getattr(self, key) == only:
-                    raise ValueError(f"{key}={only} is for mode=sync")
         if self.aggregation == "chosen" and self.shows == "average":
             raise ValueError("aggregation=chosen needs shows=each: the target weighs what it sees")
         return self
@@ -333,6 +329,10 @@ class Config(Section):
     def _check_alignment(self) -> None:
         """Make sure that a method gets the messages that its losses are made for."""
         align, own = self.align, PRESETS[self.method]
+        if own.get("federation.mode", self.federation.mode) != self.federation.mode:
+            raise ValueError(
+                f"federation.mode=async: method={self.method} needs sync, for its clients wait for each other"
+            )
         for key in ESSENTIAL:
             section, name = key.split(".")
             needed = own.get(key, _SECTIONS[section].model_fields[name].default)

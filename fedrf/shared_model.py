@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,7 +67,7 @@ class SharedModel:
         for kind in PARTS:
             senders = [name for name in (*self.sources, self.target) if kind in entries.get(name, {})]
             if senders:
-                weights = np.array([self._weight(name, kind) for name in senders], dtype=np.float64)
+                weights = np.array(list(self._weights(senders, kind).values()), dtype=np.float64)
                 weights = weights if weights.any() else np.ones_like(weights)  # of those who count, none is here
                 rule = RULES[self.config.federation.aggregation]
                 self._set(kind, rule([entries[name][kind].values for name in senders], weights), set(self.sources))
@@ -87,8 +87,8 @@ class SharedModel:
         for kind in PARTS:
             if kind in accepted:
                 chosen = members.classifier if kind == "classifier" else members.aligner
-                weights = {name: self._weight(name, kind) for name in (*self.sources, self.target) if name in chosen}
-                weights |= {one: self._weight(one, kind) for one in (sender, self.target)}
+                names = [name for name in self.sources if name in chosen or name == sender]
+                weights = self._weights((*names, self.target), kind)
                 part = self.blends[kind]
                 values = part.add(sender, accepted[kind].values, version, self.age, weights, self.config.federation)
                 if values is not None:
@@ -111,11 +111,15 @@ class SharedModel:
         limit = self.config.federation.max_staleness
         return {name: message for name, (message, version) in self.embeddings.items() if self.age(version) <= limit}
 
-    def _weight(self, name: str, kind: str) -> float:
-        rule = self.config.federation.aggregation
-        if kind == "companion" and name == self.target:
-            return len(self.sources)  # what tells domains apart must hear both sides alike
-        return self.counts.get(name, 1) if rule == "weighted" else self.chosen.get(name, 1) if rule == "chosen" else 1
+    def _weights(self, names: Sequence[str], kind: str) -> dict[str, float]:
+        """Return how much each of these clients counts."""
+        given: dict[str, Mapping[str, float]] = {"weighted": self.counts, "chosen": self.chosen}
+        by_rule = given.get(self.config.federation.aggregation, {})
+        weights = {name: by_rule.get(name, 1.0) for name in names}
+        if kind == "companion" and self.target in weights and len(weights) > 1:
+            # What tells domains apart must hear both sides alike.
+            weights[self.target] = sum(weight for name, weight in weights.items() if name != self.target)
+        return weights
 
     def _set(self, kind: str, values: Array, members: Set[str]) -> None:
         if kind == "aligner" and self.config.align.step == "proximal":

@@ -69,7 +69,6 @@ def undisturbed(folder, tmp_path_factory):
 
 
 def test_the_registry_has_every_preset_and_every_file_says_what_it_sends():
-    assert list(METHODS) == list(PRESETS)
     for one in iter_modules(methods.__path__):
         module = import_module(f"fedrf.methods.{one.name}")
         if hasattr(module, "METHODS"):
@@ -82,6 +81,12 @@ def test_it_learns_above_chance(undisturbed, method):
     result = undisturbed(method)
     assert result.finished
     assert result.summary["failures"] == []
+    assert result.target_accuracy > 2 / CLASSES
+
+
+@pytest.mark.parametrize("method", PRESETS)
+def test_one_source_is_enough(folder, tmp_path, method):
+    result = fedrf.run(None, settings(folder, method, data__sources=["a"]), out=tmp_path / "run", local=True)
     assert result.target_accuracy > 2 / CLASSES
 
 
@@ -146,7 +151,6 @@ def test_it_goes_on_without_a_client_that_does_not_answer(folder, tmp_path, meth
     result = fedrf.run(None, late, out=tmp_path / "run", local=True)
     assert result.finished
     assert any("b left in round" in one for one in result.summary["failures"])
-    assert 0 <= result.target_accuracy <= 1
     for path in result.folder.glob("checkpoints/*/final.safetensors"):
         assert all(np.isfinite(one).all() for one in load_file(path).values())
 
@@ -156,7 +160,7 @@ def test_asynchronous_or_a_clear_refusal(folder, tmp_path, method):
     """Files that say `Asynchronous: no` are refused; all others run, with messages that are lost, too."""
     wanted = settings(folder, method, federation__mode="async", federation__drop=0.3, train__rounds=10)
     if re.search(r"Asynchronous:\sno", _module_of(method).__doc__):
-        with pytest.raises(ValueError, match="is for mode=sync"):
+        with pytest.raises(ValueError, match=f"method={method} needs sync"):
             load_config(None, wanted)
         return
     result = fedrf.run(None, wanted, out=tmp_path / "run", local=True)

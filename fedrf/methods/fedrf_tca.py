@@ -6,7 +6,8 @@ gradient step but the closed form of `fedrf.alignment.proximal_step`, taken wher
 trains nothing in the rounds unless `adapt.when=joint`.
 
 Sent every round: Σℓ of all clients up, the target's down to each source and the sources' to the target. Every A rounds
-(`federation.aligner_interval`): W of each source up, and of the target where it trains, and the average down to all.
+(`federation.aligner_interval`), and after the last: W of each source up, and of the target where it trains, and the
+average down to all.
 Every T rounds: C of each source, and its average down. Bytes a round:
 ``4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))``, and 4 · W/A more for `fedrf-tca`, whose target trains. Nothing is
 sent while the target adapts in the end. Asynchronous: yes.

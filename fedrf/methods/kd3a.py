@@ -79,7 +79,7 @@ def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox
     consensus = knowledge_vote(base.opinions(model, batch.inputs, inbox.models))
     each = cross_entropy(model.logits(features), consensus.prediction, reduction="none")
     distilled = (consensus.support * each).mean()
-    apart = torch.stack([moment_distance(inbox.own, peer) for peer in inbox.peers]).mean()
+    apart = base.mean_distance(moment_distance, inbox)
     return {
         "loss": distilled + config.align.weight * apart,
         "distilled": distilled.detach(),

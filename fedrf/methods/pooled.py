@@ -4,8 +4,9 @@
 as Ganin et al. (2016) and Long et al. (2018) do. `target-oracle` trains with the labels of half of the target's samples
 and is scored on the other half: an oracle, which no method without these labels can be expected to reach.
 
-Sent: all samples once, as they lie (`samples` in the ledger: this grows with n), and every T rounds G, W and C to the
-target. Bytes a round: ``4 * 3 * (G + W + C) / T``. Asynchronous: there is nobody to wait for.
+Sent: all samples once, as they lie (`samples` in the ledger: this grows with n), and every T rounds G, W and C up, down
+to the target, and back, since an average of one is an average too. Bytes a round: ``4 * 3 * (G + W + C) / T``.
+Asynchronous: there is nobody to wait for.
 """
 
 from __future__ import annotations
