@@ -97,17 +97,19 @@ def test_messages_are_lost_as_often_as_said_and_each_kind_and_source_on_its_own(
 
 
 @settings(max_examples=30, deadline=None)
-@given(SEEDS, st.integers(1, 12), st.integers(1, 12))
-def test_everybody_knows_the_same_and_the_last_of_each_part_arrives(seed, rounds, interval):
+@given(SEEDS, st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
+def test_everybody_knows_the_same_and_the_last_of_each_part_arrives(seed, rounds, interval, aligners):
     interval = min(interval, rounds)
-    keys = {"seed": seed, "train.rounds": rounds, "federation.classifier_interval": interval, "federation.drop": 0.9}
-    config = load_config(None, keys)
+    keys = {"seed": seed, "train.rounds": rounds, "federation.drop": 0.9}
+    intervals = {"federation.classifier_interval": interval, "federation.aligner_interval": aligners}
+    config = load_config(None, keys | intervals)
     for number in range(1, rounds + 1):
         expected = members_of(config, SOURCES, number)
         for name in SOURCES:
             mine = Schedule(config, name, SOURCES, "t")
             assert mine.sends_embedding(number) == (name in expected.mean_embedding)
-            assert ("aligner" in mine.parts_after(number)) == (name in expected.aligner)
+            is_due = number % aligners == 0 or number == rounds
+            assert ("aligner" in mine.parts_after(number)) == (is_due and name in expected.aligner)
             is_due = number % interval == 0
             assert ("classifier" in mine.parts_after(number)) == (is_due and name in expected.classifier)
     assert members_of(config, SOURCES, rounds).aligner == set(SOURCES)
