@@ -368,7 +368,7 @@ def align(
         except ValueError as error:
             if not every:
                 raise
-            warnings.warn(f"{name} is left out: {error}", stacklevel=1)
+            print(f"{name} is left out: {error}", file=sys.stderr)
             continue
         if out is not None:
             work.save_pair(pair, out)

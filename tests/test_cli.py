@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedrf import cli
+from fedrf import cli, estimators
 from fedrf.cli import main
 from fedrf.closed_form import SCALINGS
 from fedrf.estimators import ESTIMATORS
@@ -33,6 +33,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     for name, domain in shifted_digits().items():
         np.savez(folder / f"{name}.npz", X=domain.features, y=domain.labels)
+        np.savez(folder / f"small-{name}.npz", X=domain.features[::5], y=domain.labels[::5])
     np.savez(folder / "unlabelled.npz", X=shifted_digits()["left"].features)
     np.savez(folder / "narrow.npz", X=np.ones((5, 3)))
     np.savez(folder / "few.npz", X=shifted_digits()["left"].features[:5])
@@ -58,16 +59,16 @@ def test_align_reports_accuracies_before_and_after(files, method):
 def test_all_methods_beside_each_other(files, monkeypatch, capsys):
     """Options go to those that have them: CORAL has no --dim, and only RF-TCA random features."""
     options = ["--scale", "none", "--dim", 12, "--num-features", 60, "--seed", 1]
-    call = ["align", files / "plain.npz", files / "left.npz", *options]
-    found = {
-        one["method"]: one for one in json.loads(printed([*call, "--method", "all", "--json"], monkeypatch, capsys))
-    }
+    call = ["align", files / "small-plain.npz", files / "small-left.npz", *options]
+    every = [*call, "--method", "all", "--kernel", "linear", "--json"]  # a kernel that only JDA has
+    found = {one["method"]: one for one in json.loads(printed(every, monkeypatch, capsys))}
     assert list(found) == list(ESTIMATORS)
     alone = json.loads(printed([*call, "--method", "rf-tca", "--json"], monkeypatch, capsys))
     for key in ("dim", "sigma", "gamma", "mmd", "target_accuracy"):
         assert found["rf-tca"][key] == alone[key]
     assert {one["dim"] for name, one in found.items() if name not in ("coral", "gfk")} == {12}
-    lines = printed([*call, "--method", "all"], monkeypatch, capsys).splitlines()
+    cli._print_methods(list(found.values()))
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["no", *ESTIMATORS]
     for line in lines[2:]:
         one = found[line.split()[0]]
@@ -75,6 +76,18 @@ def test_all_methods_beside_each_other(files, monkeypatch, capsys):
             *(f"{100 * score['after']:.1f}" for score in one["target_accuracy"].values()),
             str(one["dim"]),
         ]
+
+
+def test_a_method_that_cannot_is_left_out_of_the_table(files, monkeypatch, capsys):
+    monkeypatch.setattr(estimators, "ESTIMATORS", {name: ESTIMATORS[name] for name in ("gfk", "coral")})
+    call = ["fedrf", "align", files / "small-plain.npz", files / "small-left.npz", "--method", "all", "--dim", 65]
+    monkeypatch.setattr(sys, "argv", list(map(str, call)))
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    assert not stopped.value.code
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["no", "coral"]
+    assert "gfk is left out: dim must be at most" in err
 
 
 def printed(arguments, monkeypatch, capsys):
