@@ -13,7 +13,7 @@ export WANDB_MODE ?= offline
 .PHONY: demo test test-ray test-others lint format bench clean
 
 demo: $(READY)
-	$(BIN)/python -m fedrf.demo
+	$(BIN)/python -m fedrf.cli.demo
 
 # All tests in two processes, those that start a Ray in one of them; each shows its output when it is done.
 test: $(READY)

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 
-from fedrf.config import ModelConfig
+from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import ImageFiles, Samples
-from fedrf.extractors import Preparation, make_extractor
-from fedrf.features import RandomFourierFeatures
-from fedrf.model import DomainModel
-from fedrf.trunk import TrunkRows, trunk_rows
-from fedrf.trunk_cache import used_bytes
+from fedrf.models.extractors import Preparation, make_extractor
+from fedrf.models.network import DomainModel
+from fedrf.models.trunk import TrunkRows, trunk_rows
+from fedrf.models.trunk_cache import used_bytes
+from fedrf.tca.random_features import RandomFourierFeatures
 
 PICTURES, BATCH, CLASSES = 512, 64, 31
 FLOOR = 5.0  # a round from the cache must be so many times faster, or the cache is not worth its code

@@ -18,7 +18,7 @@ import scipy.linalg
 import torch
 
 from fedrf.estimators import RFTCA
-from fedrf.tca import _gram
+from fedrf.tca.problems import _gram
 
 COLUMNS, DIM, SIGMA, GAMMA = 1280, 100, 1.0, 0.01
 NUM_SOURCE, NUM_TARGET = 2817, 795  # Office-31, amazon to webcam

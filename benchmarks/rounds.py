@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-import fedrf.site
+import fedrf.federation.worker
 from benchmarks.synthetic import ROUNDS, SIZES, SOURCES, TARGET, SyntheticSession, settings, synthetic
-from fedrf.alignment import proximal_step
-from fedrf.client import Client
-from fedrf.config import Config
-from fedrf.evaluator import Evaluator
-from fedrf.local import LocalFederation
-from fedrf.messages import Reply
-from fedrf.place import Place
-from fedrf.runtime import RayFederation
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.schema import Config
+from fedrf.federation.client import Client
+from fedrf.federation.client_info import Place
+from fedrf.protocol.messages import Reply
+from fedrf.runtime.local import LocalFederation
+from fedrf.runtime.ray import RayFederation
+from fedrf.tca.mmd import proximal_step
 
 SKIPPED = 10
 
@@ -113,7 +113,7 @@ def start_up(per_actor: int) -> float:
 def main() -> None:
     report("start-up to the first round, 6 actors", start_up(1), "s", "aim <= 15")
     report("start-up to the first round, 5 clients in 2 actors", start_up(3), "s")
-    fedrf.site.load_samples = synthetic
+    fedrf.federation.worker.load_samples = synthetic
     with SyntheticSession() as session:
         for size in SIZES:
             lowest = floor(settings(size))

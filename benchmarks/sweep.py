@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from benchmarks.rftca import interleaved, report, seconds
-from fedrf.config import Config, load_config
-from fedrf.evaluator import Evaluator
-from fedrf.experiment import check_files, settled_config
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.loader import load_config
+from fedrf.config.schema import Config
+from fedrf.experiment.run import check_files, settled_config
 from tune.closed_form import ClosedFormGrid, Pooled, load_pooled, walk
 
 GRID = ClosedFormGrid()

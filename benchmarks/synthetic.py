@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from fedrf.config import Config, load_config
+from fedrf.config.loader import load_config
+from fedrf.config.schema import Config
 from fedrf.data.samples import Arrays, Samples
-from fedrf.runtime import ClientActor, RayFederation, RaySession
+from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 
 SOURCES, TARGET = ("a", "b", "c", "d"), "t"
 ROUNDS = 60
@@ -37,9 +38,9 @@ class SyntheticActor(ClientActor):
 
     def run(self, *arguments: Any) -> None:
         """Run one client."""
-        import fedrf.site
+        import fedrf.federation.worker
 
-        fedrf.site.load_samples = synthetic
+        fedrf.federation.worker.load_samples = synthetic
         super().run(*arguments)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from cluster import parcel
 from cluster.server import PAUSE_SECONDS, JobServer, say
-from fedrf.display import size
+from fedrf.experiment.display import size
 
 TRIALS = 5
 

@@ -9,7 +9,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from pathspec import GitIgnoreSpec
 
-from fedrf.display import size
+from fedrf.experiment.display import size
 
 MAX_BYTES = 500 * 2**20  # Ray's own limit
 IGNORE_FILES = (".gitignore", ".rayignore")

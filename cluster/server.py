@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import requests
 from ray.job_submission import JobDetails, JobSubmissionClient
 
-from fedrf.failure import reason
+from fedrf.errors import reason
 
 ANSWER_SECONDS = 60.0
 PATIENCE_SECONDS = 300.0

@@ -16,7 +16,7 @@ from ray.job_submission import JobDetails, JobStatus
 from cluster.fetch import fetch
 from cluster.server import PAUSE_SECONDS, JobServer, Output, say
 from cluster.task import Task
-from fedrf.interrupts import Interrupts
+from fedrf.experiment.interrupts import Interrupts
 
 FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)

@@ -1,5 +1,5 @@
 """`python -m fedrf`."""
 
-from fedrf.cli import main
+from fedrf.cli.app import main
 
 main()

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedrf.config import load_config
-from fedrf.data.domains import load_domain
+from fedrf.config.loader import load_config
 from fedrf.data.feature_files import FeatureSet
+from fedrf.data.registry import load_domain
 
 TINY = {
     "data.samples": 120,
@@ -56,7 +56,7 @@ def ray_session():
     """One Ray with logical GPUs for all tests, and client actors that are used again."""
     import ray
 
-    from fedrf.runtime import RaySession
+    from fedrf.runtime.ray import RaySession
 
     ray.init(address="local", num_cpus=8, num_gpus=5, include_dashboard=False, log_to_driver=False)
     with RaySession() as session:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import fedrf
-from fedrf.config import Config, load_config
-from fedrf.presets import PRESETS
+from fedrf.config.loader import load_config
+from fedrf.config.presets import PRESETS
+from fedrf.config.schema import Config
 from tune.space import load_space
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray.tune import Callback
 
-from fedrf.display import percent
+from fedrf.experiment.display import percent
 from tune.outcome import describe
 from tune.trial import SCORE, TIME
 

@@ -12,9 +12,9 @@ from typing import Annotated, cast
 import typer
 from rich.console import Console
 
-from fedrf.cli import INTERRUPTED, run_command
-from fedrf.experiment import check_files, settled_config
-from fedrf.failure import RunFailedError
+from fedrf.cli.app import INTERRUPTED, run_command
+from fedrf.errors import RunFailedError
+from fedrf.experiment.run import check_files, settled_config
 from tune.plan import Search, begin, make_plan
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)

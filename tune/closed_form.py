@@ -26,15 +26,15 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedrf.adaptation import information
-from fedrf.config import Config
-from fedrf.data.domains import clients_of, load_samples
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.adaptation.information import information
+from fedrf.config.schema import Config
+from fedrf.data.registry import clients_of, load_samples
 from fedrf.data.samples import Labels, Samples
 from fedrf.estimators import RFTCA
-from fedrf.evaluator import Evaluator
-from fedrf.extractors import make_extractor
-from fedrf.features import median_sigma
-from fedrf.trunk import trunk_rows
+from fedrf.models.extractors import make_extractor
+from fedrf.models.trunk import trunk_rows
+from fedrf.tca.random_features import median_sigma
 
 ROWS = 1024  # at a time, whose features are in memory
 

@@ -18,10 +18,10 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
-from fedrf.checkpoints import write_atomically
-from fedrf.config import Config
-from fedrf.data.domains import clients_of
-from fedrf.display import percent
+from fedrf.config.schema import Config
+from fedrf.data.registry import clients_of
+from fedrf.experiment.display import percent
+from fedrf.files import write_atomically
 from tune.closed_form import ClosedFormGrid, Pooled, SweepPoint, by_num_features, load_pooled, oracle, selected, sweep
 
 CURVE_POINTS = 25  # four to a decade of the paper's γ

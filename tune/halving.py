@@ -8,7 +8,7 @@ from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from tune.trial import SCORE, TIME, Ground, evaluations, length, note_stop
 
 REDUCTION = 3  # of the trials that reach a rung, the best third goes on

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedrf.checkpoints import write_atomically
-from fedrf.config import Config
-from fedrf.display import percent
+from fedrf.config.schema import Config
+from fedrf.experiment.display import percent
+from fedrf.files import write_atomically
 from tune.space import Point
 
 SYMBOLS = {

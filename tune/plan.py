@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import yaml
 
-from fedrf.checkpoints import write_atomically
-from fedrf.config import Config, Section, read_given, value_of
-from fedrf.experiment import settled_config
-from fedrf.membership import reaches_nobody
-from fedrf.presets import TARGET_TRAINS
-from fedrf.selection import OF_SOURCES
+from fedrf.adaptation.selection import OF_SOURCES
+from fedrf.config.loader import read_given
+from fedrf.config.participation import reaches_nobody
+from fedrf.config.presets import TARGET_TRAINS
+from fedrf.config.schema import Config, Section, value_of
+from fedrf.experiment.run import settled_config
+from fedrf.files import write_atomically
 from tune.space import (
     Measured,
     Parameter,

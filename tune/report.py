@@ -11,9 +11,9 @@ from jinja2 import Environment
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedrf.checkpoints import write_atomically
-from fedrf.display import percent, size
-from fedrf.report import STYLE, as_svg, embedded
+from fedrf.experiment.display import percent, size
+from fedrf.experiment.report import STYLE, as_svg, embedded
+from fedrf.files import write_atomically
 from tune.outcome import Outcome, ranked, shown, symbol
 from tune.plan import Plan
 from tune.space import Parameter

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrf.experiment import run_on
-from fedrf.runtime import RaySession
+from fedrf.experiment.run import run_on
+from fedrf.runtime.ray import RaySession
 from tune.space import Measured, varied
 
 # One round, for its warm start: the clients solve RF-TCA together, and the coordinator sees the spectrum.

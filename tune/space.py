@@ -19,7 +19,8 @@ import numpy as np
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from fedrf.config import Config, Section, load_config, read_given
+from fedrf.config.loader import load_config, read_given
+from fedrf.config.schema import Config, Section
 
 SPACES = Path(__file__).parent / "spaces"
 TRIES = 100  # draws for each wanted point, before a space is taken for exhausted

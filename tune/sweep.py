@@ -13,11 +13,11 @@ from typing import Any
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner, grid_search
 from ray.util import get_node_ip_address
 
-from fedrf.config import read_given
-from fedrf.data.domains import clients_of
-from fedrf.failure import reason
-from fedrf.interrupts import Interrupts
-from fedrf.runtime import RaySession
+from fedrf.config.loader import read_given
+from fedrf.data.registry import clients_of
+from fedrf.errors import reason
+from fedrf.experiment.interrupts import Interrupts
+from fedrf.runtime.ray import RaySession
 from tune.announcer import Announcer
 from tune.halving import Halving
 from tune.outcome import Outcome

@@ -20,16 +20,16 @@ from typing import Any
 from ray.tune import PlacementGroupFactory, Trainable
 from ray.util import get_current_placement_group
 
-from fedrf.checkpoints import write_atomically
-from fedrf.config import Config
-from fedrf.experiment import run_on
-from fedrf.results import RunFolder, RunResult
-from fedrf.runtime import RaySession
-from fedrf.selection import merit
+from fedrf.adaptation.selection import merit
+from fedrf.config.schema import Config
+from fedrf.experiment.results import RunFolder, RunResult
+from fedrf.experiment.run import run_on
+from fedrf.files import write_atomically
+from fedrf.runtime.ray import RaySession
 from tune.space import Point, varied
 
 TIME, SCORE = "progress", "score"
-NOTHING_TOLD = -inf  # the score of predictions that are not numbers, as `fedrf.selection.merit` has it
+NOTHING_TOLD = -inf  # the score of predictions that are not numbers, as `fedrf.adaptation.selection.merit` has it
 STOPPED = "stopped.json"
 Result = dict[str, Any]
 

@@ -11,17 +11,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrf.checkpoints import keep_final_weights
 from fedrf.comparison.outcome import Comparison, Outcome
 from fedrf.comparison.plan import Cell, Plan
 from fedrf.comparison.tables import write_tables
-from fedrf.display import percent
-from fedrf.experiment import run_on
-from fedrf.failure import reason
-from fedrf.interrupts import Interrupts
+from fedrf.errors import reason
+from fedrf.experiment.display import percent
+from fedrf.experiment.interrupts import Interrupts
+from fedrf.experiment.run import run_on
+from fedrf.federation.checkpoints import keep_final_weights
 
 if TYPE_CHECKING:
-    from fedrf.runtime import RaySession
+    from fedrf.runtime.ray import RaySession
 
 
 def compare(
@@ -40,7 +40,7 @@ def compare(
         write_tables(comparison)
         interrupts = stack.enter_context(Interrupts())
         if to_do and not local and session is None:
-            from fedrf.runtime import RaySession
+            from fedrf.runtime.ray import RaySession
 
             session = stack.enter_context(RaySession(address))
         for cell in to_do:

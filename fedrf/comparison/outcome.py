@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
+from fedrf.adaptation.selection import SIGNS, best, evaluations
 from fedrf.comparison.plan import Cell, Plan, Task, Variant
 from fedrf.comparison.significance import Difference, differences
-from fedrf.results import RunFolder
-from fedrf.selection import SIGNS, best, evaluations
+from fedrf.experiment.results import RunFolder
 
 ACCURACIES = ("final", "selected", "oracle")
 BASELINE = "source-only"

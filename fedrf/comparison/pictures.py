@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedrf.checkpoints import write_atomically
 from fedrf.comparison.outcome import Comparison
 from fedrf.comparison.plan import Task, Variant, shown
-from fedrf.report import as_svg
+from fedrf.experiment.report import as_svg
+from fedrf.files import write_atomically
 
 DECADES = 100.0  # ratio of values from which on a logarithmic axis shows more
 

@@ -10,10 +10,11 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, Literal
 
-from fedrf.config import Config, DataConfig, load_config, read_given, value_of
-from fedrf.data.domains import DATASETS
-from fedrf.experiment import check_files, settled_config
-from fedrf.presets import PRESETS
+from fedrf.config.loader import load_config, read_given
+from fedrf.config.presets import PRESETS
+from fedrf.config.schema import Config, DataConfig, value_of
+from fedrf.data.registry import DATASETS
+from fedrf.experiment.run import check_files, settled_config
 
 ALL = "all"
 DEFAULT_SEEDS = (0, 1, 2)

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedrf.checkpoints import write_atomically
 from fedrf.comparison.outcome import BASELINE, ENOUGH_TASKS, Comparison, Mean
 from fedrf.comparison.plan import Task, Variant
 from fedrf.comparison.significance import Difference, smallest_p
-from fedrf.display import size
+from fedrf.experiment.display import size
+from fedrf.files import write_atomically
 
 TITLES = {
     "final": "Accuracy on the target in %, after the last round",

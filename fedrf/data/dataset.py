@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from fedrf.config import DataConfig
+from fedrf.config.schema import DataConfig
 from fedrf.data.samples import Samples
 
 

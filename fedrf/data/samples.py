@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedrf.failure import reason
+from fedrf.errors import reason
 
 Labels = NDArray[np.int64]
 

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from fedrf.estimators.base import DomainAligner, to_tensor
-from fedrf.features import check_count, check_sigma, median_rows, median_sigma
-from fedrf.tca import Problem, Solution
+from fedrf.tca.problems import Problem, Solution
+from fedrf.tca.random_features import check_count, check_sigma, median_rows, median_sigma
 
 
 class MMD(NamedTuple):

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedrf.estimators.base import check_nonnegative, check_varied, to_tensor
 from fedrf.estimators.labelled import LabelledAligner
-from fedrf.features import check_count, check_sigma, kernel_matrix, median_sigma
+from fedrf.tca.random_features import check_count, check_sigma, kernel_matrix, median_sigma
 
 MEDIAN_ROWS = 128  # in a step: enough for a median, and distances between all rows would cost more than the network
 

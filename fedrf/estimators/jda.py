@@ -14,7 +14,7 @@ from fedrf.estimators.components import check_gamma, resolve_sigma, unit_varianc
 from fedrf.estimators.joint_problem import JointProblem
 from fedrf.estimators.kernel import KernelRows, check_memory
 from fedrf.estimators.labelled import LabelledAligner
-from fedrf.features import KERNELS, check_count
+from fedrf.tca.random_features import KERNELS, check_count
 
 
 class JDA(LabelledAligner):

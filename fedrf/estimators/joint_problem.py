@@ -10,8 +10,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fedrf.eigen import leading_eigenpairs
-from fedrf.tca import Solution, significant
+from fedrf.tca.eigen import leading_eigenpairs
+from fedrf.tca.problems import Solution, significant
 
 NOISE = 32 * torch.finfo(torch.float64).eps  # relative size below which a number is taken for rounding error
 
@@ -37,7 +37,7 @@ class JointProblem:
         return torch.cat(columns, dim=1)
 
     def balanced_gamma(self, discrepancies: Tensor) -> float:
-        """Return a γ at which the discrepancies are on even ground with the rest; see `fedrf.tca`."""
+        """Return a γ at which the discrepancies are on even ground with the rest; see `fedrf.tca.problems`."""
         squares = self._solid_squares(discrepancies.norm(dim=0).square())
         if not squares.any():
             return 0.0

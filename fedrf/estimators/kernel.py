@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedrf.estimators.base import to_tensor
 from fedrf.estimators.components import ComponentAligner
-from fedrf.features import kernel_matrix
-from fedrf.tca import GramProblem, Problem
+from fedrf.tca.problems import GramProblem, Problem
+from fedrf.tca.random_features import kernel_matrix
 
 MATRICES_IN_MEMORY = 7  # kernel, Gram and centred matrix; a basis, the matrix in it, a copy and its vectors
 

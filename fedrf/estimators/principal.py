@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedrf.eigen import canonical_signs, leading_eigenpairs
 from fedrf.estimators.base import check_varied
+from fedrf.tca.eigen import canonical_signs, leading_eigenpairs
 
 
 class PrincipalAxes(NamedTuple):

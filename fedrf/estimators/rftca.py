@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedrf.estimators.base import to_tensor, torch_dtype
 from fedrf.estimators.components import ComponentAligner
-from fedrf.features import RandomFourierFeatures, check_count
-from fedrf.tca import DomainStatistics, ScatterProblem, suggest_num_features
+from fedrf.tca.problems import DomainStatistics, ScatterProblem, suggest_num_features
+from fedrf.tca.random_features import RandomFourierFeatures, check_count
 
 CHUNK_BYTES = 2**26
 
@@ -22,7 +22,7 @@ class RFTCA(ComponentAligner):
     """Minimise the MMD after projection plus γ|W|², W acting on 2N random features.
 
     Linear in the number of rows, in chunks, with memory that does not grow with it. What it keeps of each domain
-    are sums (`fedrf.tca.DomainStatistics`), so rows can come in parts (`partial_fit`) or from several places
+    are sums (`fedrf.tca.problems.DomainStatistics`), so rows can come in parts (`partial_fit`) or from several places
     (`merge`) and the result is that of the pooled rows to rounding error.
 
     Parameters

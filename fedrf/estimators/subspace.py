@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedrf.estimators.base import DomainAligner, to_tensor
 from fedrf.estimators.principal import PrincipalAxes, subspaces
-from fedrf.features import check_count
+from fedrf.tca.random_features import check_count
 
 
 class SubspaceAlignment(DomainAligner):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedrf.estimators.kernel import KernelAligner
-from fedrf.tca import GramProblem
+from fedrf.tca.problems import GramProblem
 
 
 class TCA(KernelAligner):

@@ -1,4 +1,4 @@
-"""Methods, one file each; `METHODS` is the registry, in the order of `fedrf.presets`.
+"""Methods, one file each; `METHODS` is the registry, in the order of `fedrf.config.presets`.
 
 A file has `METHODS`, and says at its top what is sent, how many bytes that is in a round, and whether nobody need wait
 for anybody. In these formulas, which tests hold against what was sent, there are K sources; G, W, C and D are the
@@ -9,8 +9,8 @@ in a batch, and averages are taken every T rounds (`federation.classifier_interv
 from importlib import import_module
 from pkgutil import iter_modules
 
+from fedrf.config.presets import PRESETS
 from fedrf.methods.base import Inbox, Method
-from fedrf.presets import PRESETS
 
 _FOUND = {
     method.name: method

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedrf.config import HIDDEN, Config
-from fedrf.data.domains import num_classes
-from fedrf.model import DomainModel
+from fedrf.config.schema import HIDDEN, Config
+from fedrf.data.registry import num_classes
+from fedrf.models.network import DomainModel
 
 
 class _Reversal(torch.autograd.Function):

@@ -13,11 +13,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedrf.adaptation import entropy
-from fedrf.config import Config
+from fedrf.adaptation.information import entropy
+from fedrf.config.schema import Config
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
-from fedrf.model import Batch, DomainModel
-from fedrf.normalization import mixed_moments
+from fedrf.models.network import Batch, DomainModel
+from fedrf.models.normalization import mixed_moments
 
 FIRST = 2.0  # α = 0.94: domains begin almost apart
 

@@ -1,4 +1,4 @@
-"""What a method is: a preset (`fedrf.presets`), two losses, for sources and for the target, and what it adds."""
+"""What a method is: a preset (`fedrf.config.presets`), two losses, for sources and for the target, and what it adds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedrf.alignment import mmd_loss
-from fedrf.config import Config
-from fedrf.model import Batch, DomainModel
+from fedrf.config.schema import Config
+from fedrf.models.network import Batch, DomainModel
+from fedrf.tca.mmd import mmd_loss
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from functools import partial
 
 from torch import Tensor
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from fedrf.methods.base import Distance, Inbox, Losses, Method, classification_loss, mean_distance
 from fedrf.methods.sample_mmd import multi_kernel_mmd
-from fedrf.model import Batch, DomainModel
+from fedrf.models.network import Batch, DomainModel
 
 
 def source_loss(

@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from fedrf.methods.adversary import discriminator, growing_strength, pair_loss
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
-from fedrf.model import Batch, DomainModel
+from fedrf.models.network import Batch, DomainModel
 
 
 class Discriminators(nn.Module):

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
-from fedrf.config import HIDDEN, Config
-from fedrf.data.domains import num_classes
+from fedrf.adaptation.scores import evenly
+from fedrf.config.schema import HIDDEN, Config
+from fedrf.data.registry import num_classes
 from fedrf.methods import f_dann
 from fedrf.methods.adversary import reverse
 from fedrf.methods.base import Inbox, Losses, Method, Models
-from fedrf.model import Batch, DomainModel
-from fedrf.scores import evenly
+from fedrf.models.network import Batch, DomainModel
 
 DISENTANGLING = 0.1  # weight of the terms about V
 CLUSTERING_STEPS = 10

@@ -15,10 +15,10 @@ from functools import partial
 
 from torch import Tensor
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from fedrf.methods.adversary import conditioned, domain_discriminator, domain_loss, growing_strength
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
-from fedrf.model import Batch, DomainModel
+from fedrf.models.network import Batch, DomainModel
 
 
 def confusion(

@@ -14,11 +14,11 @@ from functools import partial
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from fedrf.methods import f_dan
 from fedrf.methods.base import Inbox, Losses, Method, opinions
 from fedrf.methods.sample_mmd import multi_kernel_mmd
-from fedrf.model import Batch, DomainModel
+from fedrf.models.network import Batch, DomainModel
 
 
 def majority(chances: Tensor) -> tuple[Tensor, Tensor]:

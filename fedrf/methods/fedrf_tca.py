@@ -2,7 +2,7 @@
 
 Sources minimise L_C + λ · L_MMD while the target's message reaches them (i ∈ S_t), L_C alone otherwise. The target
 minimises L_MMD over the sources whose messages arrived. With `align.step=proximal` the target's part of that is not a
-gradient step but the closed form of `fedrf.alignment.proximal_step`, taken where W is aggregated; the target then
+gradient step but the closed form of `fedrf.tca.mmd.proximal_step`, taken where W is aggregated; the target then
 trains nothing in the rounds unless `adapt.when=joint`.
 
 Sent every round: Σℓ of all clients up, the target's down to each source and the sources' to the target. Every A rounds
@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss, mean_mmd
-from fedrf.model import Batch, DomainModel
+from fedrf.models.network import Batch, DomainModel
 
 
 def source_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 from fedrf.methods import base
 from fedrf.methods.base import Inbox, Losses, Method, Models, classification_loss
-from fedrf.model import Batch, DomainModel
+from fedrf.models.network import Batch, DomainModel
 
 SURE = 0.9  # probability from which on a source counts
 HARDLY = 1e-3  # weight of a sample of which no source is sure

@@ -15,7 +15,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start
 
-from fedrf.config import Config
+from fedrf.config.schema import Config
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ("aws", "gcp", "on-premise")

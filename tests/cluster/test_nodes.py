@@ -15,10 +15,10 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import ray
-from fedrf.config import load_config
-from fedrf.experiment import Experiment
-from fedrf.results import RunFolder
-from fedrf.runtime import RayFederation, RaySession
+from fedrf.config.loader import load_config
+from fedrf.experiment.run import Experiment
+from fedrf.experiment.results import RunFolder
+from fedrf.runtime.ray import RayFederation, RaySession
 
 address, out, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
 config, where = load_config(None, settings), {}

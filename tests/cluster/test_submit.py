@@ -13,8 +13,8 @@ import fedrf
 from cluster.package import pack
 from cluster.submission import exit_code
 from cluster.task import read_command
-from fedrf.checkpoints import CoordinatorFiles
-from fedrf.results import RunFolder
+from fedrf.experiment.results import RunFolder
+from fedrf.federation.checkpoints import CoordinatorFiles
 from tests.cluster.conftest import ROOT
 from tests.conftest import TINY
 

@@ -11,15 +11,15 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
-from fedrf import cli
+from fedrf.adaptation.selection import best, evaluations
+from fedrf.cli import app as cli
 from fedrf.comparison import compare as module
 from fedrf.comparison.compare import compare
 from fedrf.comparison.outcome import Outcome
 from fedrf.comparison.plan import make_plan
-from fedrf.interrupts import Interrupts
-from fedrf.local import LocalFederation
-from fedrf.results import RunFolder
-from fedrf.selection import best, evaluations
+from fedrf.experiment.interrupts import Interrupts
+from fedrf.experiment.results import RunFolder
+from fedrf.runtime.local import LocalFederation
 from tests.conftest import TINY
 
 KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.items()]
@@ -120,7 +120,7 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path, monkeypatch):
     slow = [*KEYS, "federation.checkpoint_seconds=0", "train.rounds=8", "federation.delays={rendered: 0.05}"]
     plan = plan_of(keys=slow, targets=("street",))
     with monkeypatch.context() as patch:
-        patch.setattr("fedrf.experiment.LocalFederation", InterruptedOnce)
+        patch.setattr("fedrf.experiment.run.LocalFederation", InterruptedOnce)
         comparison, complete = compare(plan, tmp_path / "out", local=True)
     assert not complete
     assert comparison.as_json()["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}

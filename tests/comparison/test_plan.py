@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrf.comparison.plan import make_plan
-from fedrf.presets import PRESETS
+from fedrf.config.presets import PRESETS
 
 
 def tasks(plan):

@@ -7,9 +7,9 @@ import numpy as np
 import scipy.io
 from PIL import Image
 
-from fedrf.config import DataConfig
-from fedrf.data import domainnet, office31, office_caltech10, office_home, visda_c
-from fedrf.data.domains import DATASETS
+from fedrf.config.schema import DataConfig
+from fedrf.data.datasets import domainnet, office31, office_caltech10, office_home, visda_c
+from fedrf.data.registry import DATASETS
 
 DIGITS = np.arange(20) % 10
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedrf.config import DataConfig
+from fedrf.config.schema import DataConfig
 from fedrf.data.partition import PARTITIONERS, partition
 
 

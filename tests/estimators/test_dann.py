@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fedrf.estimators import DaNN
 from fedrf.estimators.dann import Layer, squared_mmd
-from fedrf.features import median_sigma
+from fedrf.tca.random_features import median_sigma
 
 
 def double_sum(x, y, width):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from fedrf.estimators import JDA, TCA
-from fedrf.features import median_sigma
+from fedrf.tca.random_features import median_sigma
 from tests.conftest import make_domains
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedrf.features import RandomFourierFeatures
 from fedrf.methods.adversary import conditioned, discriminator, domain_loss, growing_strength, pair_loss, reverse
-from fedrf.model import DomainModel
+from fedrf.models.network import DomainModel
+from fedrf.tca.random_features import RandomFourierFeatures
 
 
 def linear(weights, bias):

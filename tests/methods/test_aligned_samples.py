@@ -5,11 +5,11 @@ from math import exp
 import pytest
 import torch
 
-from fedrf.config import load_config
+from fedrf.config.loader import load_config
+from fedrf.config.presets import FEATURES_OF_TARGET
 from fedrf.methods import METHODS, Inbox
 from fedrf.methods.f_dann import Discriminators
 from fedrf.methods.sample_mmd import linear_mmd, multi_kernel_mmd
-from fedrf.presets import FEATURES_OF_TARGET
 from tests.methods.toys import (
     CLASSES,
     SOURCES,

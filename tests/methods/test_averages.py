@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedrf.config import load_config
-from fedrf.messages import Reply
+from fedrf.config.loader import load_config
+from fedrf.protocol.messages import Reply
 from tests.methods.toys import (
     COUNTS,
     NETWORK,

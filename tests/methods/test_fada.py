@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from fedrf.config import load_config
+from fedrf.config.loader import load_config
 from fedrf.methods import METHODS, Inbox
 from fedrf.methods.fada import attention, disentangling_loss, spread
 from tests.methods.toys import TARGET, lloyd, new_client, toy

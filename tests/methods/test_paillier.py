@@ -4,9 +4,9 @@ import pytest
 import torch
 from phe import paillier
 
-from fedrf.messages import CIPHERTEXT_BYTES, Ciphertexts, Features
 from fedrf.methods.fda import encrypt, encrypted_mean
 from fedrf.methods.sample_mmd import linear_mmd
+from fedrf.protocol.messages import CIPHERTEXT_BYTES, Ciphertexts, Features
 
 
 @pytest.fixture(scope="module")

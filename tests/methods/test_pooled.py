@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedrf.config import load_config
-from fedrf.data.domains import POOL, load_samples, oracle_halves
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.loader import load_config
+from fedrf.data.registry import POOL, load_samples, oracle_halves
 from fedrf.data.samples import Arrays, ImageFiles, Samples
-from fedrf.evaluator import Evaluator
-from fedrf.place import Place
-from fedrf.site import _open
-from fedrf.trunk import TrunkRows, trunk_rows
+from fedrf.federation.client_info import Place
+from fedrf.federation.worker import _open
+from fedrf.models.trunk import TrunkRows, trunk_rows
 from tests.methods.toys import (
     CLASSES,
     COUNTS,

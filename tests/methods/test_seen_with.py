@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
-from fedrf.extractors import make_extractor
-from fedrf.features import RandomFourierFeatures
-from fedrf.model import DomainModel, NoRandomFeatures
+from fedrf.models.extractors import make_extractor
+from fedrf.models.network import DomainModel, NoRandomFeatures
+from fedrf.tca.random_features import RandomFourierFeatures
 
 KINDS = ("aligner", "classifier", "extractor")
 

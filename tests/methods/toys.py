@@ -10,15 +10,15 @@ from sklearn.cluster import KMeans
 from torch.func import functional_call
 from torch.nn.functional import normalize
 
-from fedrf.client import Client
-from fedrf.config import load_config
-from fedrf.data.domains import clients_of, load_samples
-from fedrf.evaluator import Evaluator
-from fedrf.messages import Reply
-from fedrf.place import Place
-from fedrf.results import RunFolder
-from fedrf.schedule import members_of
-from tests.test_federation import run_sniffed
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.loader import load_config
+from fedrf.data.registry import clients_of, load_samples
+from fedrf.experiment.results import RunFolder
+from fedrf.federation.client import Client
+from fedrf.federation.client_info import Place
+from fedrf.protocol.messages import Reply
+from fedrf.protocol.schedule import members_of
+from tests.federation.test_federation import run_sniffed
 
 COUNTS = {"clinic": 12, "ward": 30, "home": 20}
 SOURCES, TARGET = ("clinic", "ward"), "home"

@@ -10,12 +10,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedrf.config import load_config
-from fedrf.data.domains import load_samples, settle
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.loader import load_config
+from fedrf.data.registry import load_samples, settle
 from fedrf.estimators import RFTCA
-from fedrf.evaluator import Evaluator
 from tests.conftest import make_domains
-from tests.test_real_samples import write_pictures
+from tests.experiment.test_real_samples import write_pictures
 from tune.closed_form import ClosedFormGrid, Pooled, load_pooled, oracle, selected, sweep, walk
 from tune.closed_form_report import run_closed_form
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrf.config import load_config
+from fedrf.config.loader import load_config
 from tune.space import Measured, Parameter, grid_points, load_space, random_points, spaces, varied, with_defaults
 
 MEASURED = Measured(0.8, (1e-4, 1e-2))

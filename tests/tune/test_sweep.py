@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import fedrf
-from fedrf.config import load_config
-from fedrf.results import RunFolder
+from fedrf.config.loader import load_config
+from fedrf.experiment.results import RunFolder
 from tests.conftest import TINY
 from tune.outcome import Outcome, best, ranked
 from tune.plan import Plan, begin, make_plan

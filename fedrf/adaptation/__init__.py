@@ -1,0 +1,1 @@
+"""What the target does alone, and what is chosen without its labels."""

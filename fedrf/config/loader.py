@@ -1,0 +1,135 @@
+"""Build a configuration from defaults, presets of data and method, a recipe or file, and overrides, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from fedrf.config.presets import DATA_PRESETS, PRESETS
+from fedrf.config.schema import _SECTIONS, Config, _allowed_keys
+
+RECIPES = Path(__file__).parent / "recipes"
+PATHS = ("data.root", "model.weights")
+NAMES = ("data.target", "data.sources", "data.classes")
+
+
+def recipes() -> list[str]:
+    """Return the names of the recipes that come with fedrf."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Config:
+    """Put a configuration together from a recipe or a YAML file, and overrides.
+
+    Parameters
+    ----------
+    recipe
+        The name of a recipe, or a file that ends in .yaml.
+    overrides
+        ``{"train.rounds": 20}``, or texts such as ``train.rounds=20`` whose values are YAML.
+    """
+    given = read_given(recipe, overrides)
+    method = given.get("method", Config.model_fields["method"].default)
+    data = given.get("data")
+    settled: dict[str, Any] = {}
+    for presets, name in ((DATA_PRESETS, data.get("name") if isinstance(data, dict) else None), (PRESETS, method)):
+        for key, value in (presets.get(name, {}) if isinstance(name, str) else {}).items():
+            _set(settled, key, value)
+    _merge(settled, given)
+    try:
+        return Config.model_validate(settled)
+    except ValidationError as error:
+        raise ValueError(_one_line(error)) from None
+
+
+def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
+    """Return what a recipe or file and overrides say, by sections, without any default."""
+    given = _read(recipe)
+    for key, value in _pairs(overrides):
+        _set(given, key, deepcopy(value))
+    return given
+
+
+def _read(recipe: str | Path | None) -> dict[str, Any]:
+    if recipe is None:
+        return {}
+    path = Path(recipe)
+    if path.suffix not in (".yaml", ".yml"):
+        path = RECIPES / f"{recipe}.yaml"
+        if not path.exists():
+            raise ValueError(f"{recipe!r} is no recipe and no .yaml file; recipes: {', '.join(recipes())}")
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    try:
+        content = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold sections and keys; got {type(content).__name__}")
+    return content
+
+
+def _pairs(overrides: Mapping[str, Any] | Iterable[str]) -> Iterable[tuple[str, Any]]:
+    if isinstance(overrides, Mapping):
+        yield from overrides.items()
+        return
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ValueError(f"an override is section.key=value; got {text!r}")
+        yield key, _value(key, value)
+
+
+def _value(key: str, text: str) -> Any:
+    if key in PATHS:
+        return text or None
+    try:
+        # Domains and classes may be called 2024, 01 or no, and remain so.
+        value = yaml.load(text, yaml.BaseLoader) if key in NAMES else yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return None if key in NAMES and value in ("", "null") and key != "data.target" else value
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise ValueError(f"{key}: {section} is a value, not a section")
+    tree[last] = value
+
+
+def _merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
+            _merge(tree[key], value)
+        else:
+            tree[key] = deepcopy(value)
+
+
+def _one_line(error: ValidationError) -> str:
+    """Say each mistake once: key, value and what is allowed."""
+    complaints: dict[str, list[str]] = {}
+    values: dict[str, Any] = {}
+    for detail in error.errors():
+        path = [str(part) for part in detail["loc"]]
+        key = ".".join(path[:2] if path and path[0] in _SECTIONS else path[:1])
+        if detail["type"] == "extra_forbidden":
+            text = f"unknown key; allowed: {', '.join(_allowed_keys(path[:-1]))}"
+        elif detail["type"] == "model_type":
+            text = "is a section, with keys of its own"
+        else:
+            text = detail["msg"].removeprefix("Value error, ")
+        complaints.setdefault(key, []).append(text)
+        values[key] = detail["input"]
+    lines = []
+    for key, texts in complaints.items():
+        shown = f"{key}={values[key]!r}: " if key and not isinstance(values[key], dict) else f"{key}: " if key else ""
+        lines.append(shown + " or ".join(dict.fromkeys(texts)))
+    return "; ".join(lines)

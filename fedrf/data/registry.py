@@ -1,0 +1,178 @@
+"""Data sets by name, and who holds what: the clients of a run, and the samples of each.
+
+Nothing here imports torch: the driver uses it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from zlib import crc32
+
+import numpy as np
+
+from fedrf.config.presets import OWN
+from fedrf.config.schema import DataConfig
+from fedrf.data.dataset import Dataset, data_root
+from fedrf.data.datasets.digit_five import DigitFive
+from fedrf.data.datasets.digit_four import DigitFour
+from fedrf.data.datasets.digits import Digits
+from fedrf.data.datasets.domainnet import DomainNet
+from fedrf.data.datasets.feature_folder import FeatureFolder
+from fedrf.data.datasets.image_folder import ImageFolder
+from fedrf.data.datasets.office31 import Office31, Office31Decaf6, Office31Surf
+from fedrf.data.datasets.office_caltech10 import OfficeCaltech10, OfficeCaltech10Decaf6, OfficeCaltech10Surf
+from fedrf.data.datasets.office_home import OfficeHome
+from fedrf.data.datasets.visda_c import VisdaC
+from fedrf.data.partition import Integers, partition
+from fedrf.data.samples import Samples
+from fedrf.data.validation import hold_out
+
+POOL = "pooled"  # the client that has all sources, where data are pooled
+
+DATASETS: dict[str, Dataset] = {
+    one.name: one
+    for one in (
+        Digits(),
+        DigitFive(),
+        Office31(),
+        Office31Decaf6(),
+        Office31Surf(),
+        OfficeCaltech10(),
+        OfficeCaltech10Decaf6(),
+        OfficeCaltech10Surf(),
+        OfficeHome(),
+        DomainNet(),
+        VisdaC(),
+        DigitFour(),
+        ImageFolder(),
+        FeatureFolder(),
+    )
+}
+
+
+def settle(config: DataConfig) -> DataConfig:
+    """Write down what this machine knows and a client elsewhere, or a later day, may not: root, sources, classes."""
+    root = data_root(config.root)
+    given = {"root": str(root.resolve())} if root else {}
+    settled = config.model_copy(update=given)
+    settled = settled.model_copy(update={"sources": sources_and_target(settled)[0]})
+    if settled.name in OWN and settled.classes is None:
+        settled = settled.model_copy(update={"classes": DATASETS[settled.name].classes(settled)})
+    return settled
+
+
+def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
+    """Return the source domains and the target; a `ValueError` names what does not exist."""
+    named = None if config.sources is None else (*config.sources, config.target)
+    dataset = DATASETS[config.name]
+    # Where all names are given, a driver need not see the data.
+    known = named if named and config.classes else dataset.domains(config)
+    sources = config.sources or tuple(name for name in known if name != config.target)
+    for key, name in [("data.target", config.target), *(("data.sources", name) for name in sources)]:
+        if name not in known:
+            raise ValueError(f"{key}={name!r}: the domains of {config.name} are {', '.join(known) or 'none'}")
+    if not sources:
+        raise ValueError(f"data.target={config.target!r} is the only domain of {config.name}: there is no source")
+    return sources, config.target
+
+
+def locate_all(config: DataConfig) -> None:
+    """Raise a `ValueError` that tells what is missing, and where it was looked for, unless all domains are there."""
+    dataset, (sources, target) = DATASETS[config.name], sources_and_target(config)
+    for domain in (*sources, target):
+        dataset.locate(config, domain)
+    dataset.check_together(config, (*sources, target))
+
+
+def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
+    """Return the names of the source clients and of the target client.
+
+    A client is called as its domain; where a source is split, `domain:1`, `domain:2` and so on; where data are pooled,
+    there is one beside the target.
+    """
+    sources, target = sources_and_target(config)
+    if config.pooled != "none":
+        if target == POOL:
+            raise ValueError(f"data.target={target!r} is what the client with pooled samples is called: rename it")
+        return (POOL,), target
+    if config.partition == "none":
+        return sources, target
+    clients = tuple(client for domain in sources for client in _parts(config, domain))
+    if target in clients:
+        raise ValueError(f"data.target={target!r} is called like a part of a source: rename one of them")
+    return clients, target
+
+
+def _parts(config: DataConfig, domain: str) -> list[str]:
+    return [f"{domain}:{part + 1}" for part in range(config.clients)]
+
+
+def num_classes(config: DataConfig) -> int:
+    """Return the number of classes."""
+    return len(config.classes or ()) or DATASETS[config.name].num_classes(config)
+
+
+def class_names(config: DataConfig) -> tuple[str, ...]:
+    """Return the names of the classes, in the order of the labels."""
+    return config.classes or DATASETS[config.name].classes(config)
+
+
+def load_samples(config: DataConfig, client: str, seed: int = 0) -> Samples:
+    """Return the samples of one client, with their labels."""
+    sources, target = sources_and_target(config)
+    if client == POOL and config.pooled != "none":
+        return _pooled(config, sources, target, seed)
+    domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
+    samples = share_out(config, domain, load_domain(config, domain), seed)[client]
+    if client != target and samples.labels is None:
+        raise ValueError(f"{domain} is a source and has no labels")
+    return samples.standardised() if config.scale == "standard" else samples
+
+
+def _pooled(config: DataConfig, sources: tuple[str, ...], target: str, seed: int) -> Samples:
+    """Return what the client with pooled samples trains with: all sources, or half of the target."""
+    alone = config.model_copy(update={"pooled": "none"})
+    if config.pooled == "oracle":
+        samples = load_samples(alone, target, seed)
+        return samples.take(oracle_halves(samples, seed)[0])
+    return Samples.joined([load_samples(alone, domain, seed) for domain in sources])
+
+
+def oracle_halves(samples: Samples, seed: int) -> tuple[Integers, Integers]:
+    """Return the positions of target samples that an oracle trains with, and of those that it is scored on."""
+    if samples.labels is None:
+        raise ValueError("data.pooled=oracle needs labels of the target, and there are none")
+    return hold_out(samples.labels, 0.5, np.random.RandomState([seed, 0x0AC1E]))
+
+
+def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:
+    """Return what each client has of a domain: all of it, unless it is a source and there is a partition."""
+    sources, target = sources_and_target(config)
+    if config.partition == "none" or domain not in sources:
+        return {domain: samples}
+    if samples.labels is None:
+        raise ValueError(f"data.partition={config.partition} needs labels, and {domain} has none")
+    clients = _parts(config, domain) + [target] * (domain == target)
+    random = np.random.RandomState([seed, crc32(domain.encode())])
+    parts = partition(config.partition, samples.labels, len(clients), random, config.concentration, config.shards)
+    return {client: samples.take(part) for client, part in zip(clients, parts, strict=True)}
+
+
+def load_domain(config: DataConfig, domain: str) -> Samples:
+    """Return the samples of a whole domain, or as many as `data.samples` allows, without corrupt files if wished."""
+    dataset = DATASETS[config.name]
+    samples = dataset.load(config, domain)
+    found, expected = len(samples) + samples.skipped, dataset.expected(config, domain)
+    if expected and found not in expected:
+        samples = replace(samples, notes=(f"{domain}: {found:,} of {expected[0]:,} samples are there",))
+    if config.samples is not None and config.samples < len(samples):
+        chosen = np.random.RandomState(0).permutation(len(samples))[: config.samples]
+        samples = samples.take(np.sort(chosen))
+    samples = samples.decodable() if config.skip_corrupt else samples
+    if samples.skipped:
+        samples = replace(
+            samples, notes=(*samples.notes, f"{domain}: {samples.skipped:,} corrupt images were left out")
+        )
+    if len(samples) < 2:
+        raise ValueError(f"{domain} has {len(samples)} samples; a client needs at least 2")
+    return samples

@@ -1,0 +1,1 @@
+"""A configuration in, a run directory out."""

@@ -1,0 +1,133 @@
+"""Closed-form alignment of two sets of features, with accuracies where there are labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.svm import SVC
+from sklearn.utils import get_tags
+
+from fedrf.data.feature_files import FeatureSet
+from fedrf.estimators import DomainAligner
+from fedrf.files import write_atomically
+
+CLASSIFIERS = {
+    "1-NN": lambda: KNeighborsClassifier(n_neighbors=1),
+    "SVM": lambda: SVC(),
+    "logistic": lambda: LogisticRegression(max_iter=1000),
+    "FCNN": lambda: MLPClassifier((100, 100), max_iter=1000, random_state=0),  # the paper's
+}
+
+
+def unit_norm(features: NDArray[Any]) -> NDArray[Any]:
+    """Scale each sample to norm 1, as the paper does; samples of zeros stay."""
+    norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))[:, None]
+    return (features / np.where(norms > 0, norms, 1)).astype(features.dtype)
+
+
+def standardise(features: NDArray[Any]) -> NDArray[Any]:
+    """Give each column mean 0 and variance 1 over this domain alone; constant columns become 0."""
+    constant = np.ptp(features, axis=0) == 0  # rounding gives them a tiny mean and deviation
+    centred: NDArray[Any] = features - features.mean(axis=0)
+    return np.where(constant, 0, centred / np.where(constant, 1, features.std(axis=0)))
+
+
+SCALINGS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "unit": unit_norm,
+    "standard": standardise,
+    "none": lambda x: x,
+}
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """Two domains before and after alignment, with the aligner that was fitted to them."""
+
+    source: FeatureSet
+    target: FeatureSet
+    aligned_source: FeatureSet
+    aligned_target: FeatureSet
+    aligner: DomainAligner
+    seconds: float
+
+
+def scaled(domain: FeatureSet, how: str) -> FeatureSet:
+    """Return the domain with its features scaled in one of the ways of `SCALINGS`."""
+    features = domain.features.astype(domain.features.dtype if domain.features.dtype == np.float32 else np.float64)
+    return domain._replace(features=SCALINGS[how](features))
+
+
+def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -> AlignedPair:
+    """Fit the aligner to both domains and map both.
+
+    Labels of the source are for aligners that need them; those of the target are not handed over.
+    """
+    if source.features.shape[1] != target.features.shape[1]:
+        raise ValueError(
+            f"source has {source.features.shape[1]} columns and target {target.features.shape[1]}; "
+            "both must come from the same extractor"
+        )
+    if source.labels is None and get_tags(aligner).target_tags.required:
+        raise ValueError(f"{type(aligner).__name__} learns from labels of the source, and the source has none")
+    rows = np.vstack([source.features, target.features])
+    count = len(source.features)
+    domain = np.where(np.arange(len(rows)) < count, 1, -1)
+    # Any label will do for target rows, as long as it is of the same type as the others.
+    labels = None if source.labels is None else np.resize(source.labels, len(rows))
+    start = time.perf_counter()
+    aligned = aligner.fit_transform(rows, labels, sample_domain=domain)
+    seconds = time.perf_counter() - start
+    aligned_source = source._replace(features=aligned[:count])
+    aligned_target = target._replace(features=aligned[count:])
+    return AlignedPair(source, target, aligned_source, aligned_target, aligner, seconds)
+
+
+def accuracy(classifier: str, source: FeatureSet, target: FeatureSet) -> float:
+    """Train on the source, score on the target; both must have labels."""
+    trained = CLASSIFIERS[classifier]().fit(source.features, source.labels)
+    return float(trained.score(target.features, target.labels))
+
+
+def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
+    """Return why classifiers cannot be compared on this pair; an empty string if they can."""
+    if source.labels is None or target.labels is None:
+        return "both files need labels for that"
+    classes = set(source.labels.tolist())
+    if len(classes) < 2:
+        return "the source has only one class"
+    if classes.isdisjoint(target.labels.tolist()):
+        return "no label of the target is a class of the source"
+    return ""
+
+
+def accuracies(source: FeatureSet, target: FeatureSet) -> dict[str, float]:
+    """Return accuracy on the target for each classifier; empty where there is nothing to score."""
+    return {} if why_not_scored(source, target) else {name: accuracy(name, source, target) for name in CLASSIFIERS}
+
+
+def save_pair(pair: AlignedPair, path: Path) -> None:
+    """Write the aligned features, any W with its eigenvalues, and any labels to an .npz file, in one step."""
+    arrays: dict[str, Any] = {
+        "source": pair.aligned_source.features,
+        "target": pair.aligned_target.features,
+        "aligner": getattr(pair.aligner, "aligner_", None),
+        "eigenvalues": getattr(pair.aligner, "eigenvalues_", None),
+        "source_labels": pair.source.labels,
+        "target_labels": pair.target.labels,
+    }
+    present = {name: array for name, array in arrays.items() if array is not None}
+
+    def fill(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a path, NumPy would add its own suffix
+            np.savez(file, **present)
+
+    write_atomically(path, fill)

@@ -1,0 +1,107 @@
+"""One live display on the driver, and the summary at the end; silent where there is no terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from fedrf.config.schema import Config
+from fedrf.experiment.results import RunResult
+
+STRAGGLER = 0.5  # of the fastest client's rounds
+
+
+class Display:
+    """Rounds, losses, bytes and who is there, while a run goes on."""
+
+    def __init__(self, config: Config, target: str, console: Console | None = None) -> None:
+        self.config, self.target = config, target
+        self.console = console or Console(stderr=True)
+        self.latest: dict[str, dict[str, Any]] = {}
+        self._live = Live(console=self.console, transient=True, refresh_per_second=4)
+        self._shown = self.console.is_terminal
+
+    def __enter__(self) -> Display:
+        if self._shown:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._live.stop()
+
+    def update(self, progress: dict[str, Any]) -> None:
+        """Show where everybody is."""
+        for row in progress["rows"]:
+            self.latest.setdefault(row["client"], {}).update(row)
+        if self._shown:
+            self._live.update(self.table(progress))
+
+    def table(self, progress: dict[str, Any]) -> Table:
+        """Return the display as a table."""
+        total = self.config.train.rounds
+        sent = sum(progress["traffic"].values())
+        title = f"{self.config.method} → {escape(self.target)}   {size(sent)} sent   {progress['seconds']:.0f} s"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for column in ("client", "round", "loss", "MMD", "information", ""):
+            table.add_column(column, justify="left" if column in ("client", "") else "right")
+        lead = max(progress["rounds"].values())
+        for name, number in progress["rounds"].items():
+            latest = self.latest.get(name, {})
+            step = f" + {latest['step']:.0f}" if "step" in latest else ""
+            figures = (f"{latest[key]:.4g}" if key in latest else "" for key in ("loss", "mmd", "information"))
+            table.add_row(
+                escape(name), f"{min(number, total)}/{total}{step}", *figures, self._state(name, number, lead, progress)
+            )
+        return table
+
+    def _state(self, name: str, number: int, lead: int, progress: dict[str, Any]) -> str:
+        if name in progress["finished"]:
+            return "done"
+        if name not in progress["present"]:
+            return "gone, restarting"
+        if name in progress["preparing"]:
+            return f"preparing samples: {progress['preparing'][name]:.0%}"
+        if not lead:
+            return "starting"
+        return "straggler" if number < STRAGGLER * lead else ""
+
+
+def size(number: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    raise AssertionError
+
+
+def percent(value: float | None) -> str:
+    """Write a fraction for people."""
+    return "–" if value is None else f"{value:.1%}"
+
+
+def print_summary(result: RunResult, console: Console) -> None:
+    """Print what a run came to."""
+    summary = result.summary
+    accuracy, traffic = summary["target_accuracy"], summary["communication"]
+    title = f"{summary['method']}: {', '.join(summary['sources'])} → {summary['target']} ({summary['status']})"
+    console.print(title, markup=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    shown = [("accuracy on the target, final", accuracy["final"]), ("selected without labels", accuracy["selected"])]
+    for name, value in [*shown, ("oracle: best round, chosen with labels", accuracy["oracle"])]:
+        table.add_row(name, "-" if value is None else f"{value:.1%}")
+    kinds = ", ".join(f"{kind} {size(number)}" for kind, number in traffic["bytes_by_kind"].items() if number)
+    table.add_row("sent", f"{size(traffic['bytes_total'])} in {summary['rounds']} rounds ({kinds})")
+    table.add_row(
+        "time", f"{summary['seconds']['total']:.1f} s, {1000 * summary['seconds']['per_round']:.0f} ms a round"
+    )
+    for kind in ("note", "failure"):
+        for text in summary.get(f"{kind}s", [])[:5]:
+            table.add_row(kind, escape(text))
+    table.add_row("written to", escape(str(result.folder)))
+    console.print(table)

@@ -1,0 +1,102 @@
+"""report.html: what one run, or several beside each other, came to; one file without links, to open anywhere."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from fedrf.experiment.display import percent, size
+from fedrf.experiment.results import RunFolder
+from fedrf.files import write_atomically
+
+CURVES = {"accuracy": "accuracy on the target", "loss": "loss", "mmd": "MMD"}
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: 1em 0 } th, td { text-align: left; padding: .25em .9em .25em 0 }
+th { border-bottom: 1px solid #888 } td.n { text-align: right } svg { max-width: 100%; height: auto }
+pre { background: #f4f4f4; padding: .8em; overflow-x: auto }
+"""
+
+TEMPLATE = Environment(autoescape=True).from_string("""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>fedrf</title><style>{{ style }}</style></head><body>
+<h1>{{ runs|length }} run{{ "s" if runs|length > 1 }}</h1>
+<p>"Final" is after the last round and step. "Selected" is the evaluation whose predictions told most, chosen
+without labels. "Oracle" is the best evaluation, chosen with target labels: no method could have.</p>
+<table><tr><th>method</th><th>data</th><th>sources → target</th><th>seed</th><th>status</th><th>final</th>
+<th>selected</th><th>oracle</th><th>rounds</th><th>sent</th><th>seconds</th></tr>
+{% for run in runs %}<tr><td>{{ run.method }}</td><td>{{ run.dataset }}</td>
+<td>{{ run.sources|join(", ") }} → {{ run.target }}</td>
+<td class="n">{{ run.seed }}</td><td>{{ run.status }}</td>
+{% for key in ("final", "selected", "oracle") %}<td class="n">{{ percent(run.target_accuracy[key]) }}</td>{% endfor %}
+<td class="n">{{ run.rounds }}</td><td class="n">{{ size(run.communication.bytes_total) }}</td>
+<td class="n">{{ "%.1f"|format(run.seconds.total) }}</td></tr>
+{% endfor %}</table>
+{% for run in runs %}<h2>{{ run.method }} → {{ run.target }}, seed {{ run.seed }}</h2>
+{{ run.picture|safe }}
+<table><tr><th>kind</th><th>sent, both ways</th></tr>
+{% for kind, number in run.communication.bytes_by_kind.items() %}<tr><td>{{ kind }}</td>
+<td class="n">{{ size(number) }}</td></tr>{% endfor %}</table>
+{% if run.notes %}<h3>Notes</h3><ul>{% for one in run.notes %}<li>{{ one }}</li>{% endfor %}</ul>{% endif %}
+{% if run.failures %}<h3>Failures</h3><ul>{% for one in run.failures %}<li>{{ one }}</li>{% endfor %}</ul>{% endif %}
+<details><summary>Configuration</summary><pre>{{ run.config }}</pre></details>
+{% endfor %}</body></html>
+""")
+
+
+def write_report(folders: Sequence[Path], out: Path) -> None:
+    """Write one page about the runs in these directories."""
+    runs = [_describe(path) for path in folders]
+    page = TEMPLATE.render(runs=runs, style=STYLE, size=size, percent=percent)
+    write_atomically(out, lambda path: path.write_text(page))
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    folder, config = RunFolder.open(path)
+    summary = folder.read_summary()
+    if summary is None:
+        raise ValueError(f"{path} has no summary.json: the run has not ended yet")
+    text = (path / "config.yaml").read_text()
+    return summary | {"config": text, "picture": _curves(folder.rows(), config.train.rounds, summary["target"])}
+
+
+def _curves(rows: list[dict[str, Any]], last_round: int, target: str) -> str:
+    """Draw what was measured over rounds, and over the target's own steps after them."""
+    figure = Figure(figsize=(10, 2.8), layout="constrained")
+    axes = figure.subplots(1, len(CURVES))
+    for axis, (key, title) in zip(axes, CURVES.items(), strict=True):
+        shown = [
+            row
+            for row in rows
+            if key in row and not row.get("final") and (key != "accuracy" or row["client"] == target)
+        ]
+        for client in dict.fromkeys(row["client"] for row in shown):
+            points = [(row["round"] + row.get("step", 0), row[key]) for row in shown if row["client"] == client]
+            axis.plot(*zip(*points, strict=True), label=client, linewidth=1)
+        if any("step" in row for row in shown):
+            axis.axvline(last_round, color="grey", linewidth=0.8, linestyle=":")
+        if shown and key == "loss":
+            axis.legend(fontsize=7)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("round, then step of the last stage", fontsize=8)
+        axis.tick_params(labelsize=8)
+    return embedded(as_svg(figure))
+
+
+def as_svg(figure: Figure) -> str:
+    """Return a picture as the text of an SVG file, the same whenever it is drawn."""
+    drawing = io.StringIO()
+    with rc_context({"svg.hashsalt": "fedrf"}):  # names of parts, which are drawn by lot otherwise
+        figure.savefig(drawing, format="svg", metadata={"Date": None})
+    return drawing.getvalue()
+
+
+def embedded(svg: str) -> str:
+    """Return what of an SVG file goes into a page."""
+    return svg[svg.index("<svg") :]

@@ -1,0 +1,1 @@
+"""Clients, coordinator and their rounds, as plain classes without Ray."""

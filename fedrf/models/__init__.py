@@ -1,0 +1,1 @@
+"""A client's network: extractor, random features, aligner and classifier."""

@@ -1,0 +1,1 @@
+"""What crosses between clients and coordinator, and pure rules over it."""

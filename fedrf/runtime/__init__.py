@@ -1,0 +1,1 @@
+"""Where clients run: in threads of this process, or as Ray actors."""

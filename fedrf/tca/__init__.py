@@ -1,0 +1,1 @@
+"""The paper's equations: random features, MMD, RF-TCA and its federated forms."""

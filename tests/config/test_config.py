@@ -1,0 +1,184 @@
+"""Configurations: layers over each other, and one clear line for every slip."""
+
+import pytest
+import yaml
+
+from fedrf.config.loader import load_config, recipes
+from fedrf.config.presets import PRESETS
+from fedrf.config.schema import Config
+
+
+def test_defaults_are_fedrf_plus():
+    config = load_config()
+    assert (config.method, config.federation.mode, config.align.message) == ("fedrf-plus", "async", "exact")
+    assert (config.align.step, config.model.sharing) == ("proximal", "frozen")
+
+
+def test_the_literal_method_is_the_paper_to_the_letter():
+    config = load_config(None, ["method=fedrf-tca"])
+    assert (config.align.message, config.align.step, config.model.sharing) == ("batch", "gradient", "local")
+    assert config.model.classifier == "mlp"
+    assert config.adapt.when == "never"
+
+
+def test_overrides_win_over_the_file_and_the_file_over_the_preset(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: fedrf-tca\nalign: {message: running, weight: 2}\ntrain: {rounds: 7}\n")
+    config = load_config(file, ["train.rounds=9"])
+    assert (config.align.message, config.align.weight, config.align.step) == ("running", 2.0, "gradient")
+    assert config.train.rounds == 9
+
+
+def test_a_saved_configuration_is_complete_and_gives_the_same_again(tmp_path):
+    config = load_config(None, {"method": "fedavg", "data.sources": ["street"], "federation.delays": {"street": 1}})
+    config.save(tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert saved.keys() == set(Config.model_fields)
+
+
+def test_the_digest_sees_what_changes_results_and_nothing_else():
+    assert load_config().digest == load_config(None, ["track.wandb=offline", "resources.max_restarts=1"]).digest
+    assert load_config().digest != load_config(None, ["train.lr=0.1"]).digest
+
+
+def test_every_preset_belongs_to_a_method():
+    assert set(PRESETS) == set(Config.model_fields["method"].annotation.__args__)
+    for name in PRESETS:
+        assert load_config(None, {"method": name}).method == name
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_every_recipe_loads(name):
+    assert load_config(name).data.name
+
+
+def test_every_key_is_described():
+    keys = {key for key, *_ in Config.describe()}
+    assert {"method", "seed", "align.gamma", "federation.classifier_interval"} <= keys
+    assert ("federation.mode", "async", "async | sync") in {row[:3] for row in Config.describe()}
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("train.roundz=3", "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, optimizer, proximal, label_"),
+        ("colour=red", "colour='red': unknown key; allowed: method, seed"),
+        ("method=magic", "method='magic': Input should be 'fedrf-plus', 'fedrf-tca', 'source-only', 'source-average'"),
+        ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),
+        ("train.lr=.nan", "train.lr=nan: Input should be"),
+        ("train=5", "train=5: is a section, with keys of its own"),
+        ("federation.messages=all/all", "must be three words for Σℓ/W/C, each one of participants, same"),
+        ("federation.messages=all/all/some", "must be three words"),
+        ("federation.classifier_interval=never", "the target would never get a classifier"),
+        ("federation.classifier_interval=100000", "the target would never get a classifier"),
+        ("federation.prediction=vote", "set adapt.when=never"),
+        ("federation.messages=same/same/none", "the target would never get a classifier; let C pass"),
+        ("federation.messages=none/same/same", "the target would never get a classifier; let C pass"),
+        ("model.extractor=cnn", "set model.sharing to local or averaged"),
+        ("method=[a]", "method=['a']: Input should be"),
+        ("data.samples=1", "data.samples=1: Input should be greater than or equal to 2"),
+        ("model.dim=100000", "model.dim=100000 must not exceed"),
+        ("data.sources=[street, street]", "none twice"),
+        ("data.sources=[handwritten]", "is also one of data.sources"),
+        ("federation.drop=1", "federation.drop=1: Input should be less than 1"),
+        ("data.validation=1", "data.validation=1: Input should be less than 1"),
+        ("track.select=validation", "track.select=validation needs samples that sources hold out: set data.validation"),
+        ("track.select=luck", "track.select='luck': Input should be 'information', 'density', 'entropy', 'validation'"),
+        ("train.rounds", "an override is section.key=value; got 'train.rounds'"),
+        ("=3", "an override is section.key=value"),
+        ("seed.x=3", "seed"),
+    ],
+)
+def test_one_line_names_key_value_and_what_is_allowed(override, complaint):
+    with pytest.raises(ValueError, match=r".") as error:
+        load_config(None, [override])
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_one_source_needs_no_brackets():
+    assert load_config(None, ["data.sources=street"]).data.sources == ("street",)
+
+
+@pytest.mark.parametrize("when", ["joint", "last"])
+def test_a_vote_has_nothing_to_adapt(when):
+    with pytest.raises(ValueError, match=r"set adapt\.when=never"):
+        load_config(None, ["method=source-only", f"adapt.when={when}"])
+
+
+def test_buffers_are_for_asynchrony():
+    with pytest.raises(ValueError, match="aggregation=fedbuff is for mode=async"):
+        load_config(None, ["federation.mode=sync", "federation.aggregation=fedbuff"])
+
+
+def test_density_ratios_need_the_means_of_the_target():
+    held_out = ["track.select=dev", "data.validation=0.2"]
+    assert load_config(None, held_out).digest == load_config(None, ["data.validation=0.2"]).digest
+    with pytest.raises(ValueError, match=r"track\.select=dev needs Σℓ of the target; federation\.messages=none"):
+        load_config(None, [*held_out, "federation.messages=none/participants/same"])
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="'nowhere' is no recipe"):
+        load_config("nowhere")
+    with pytest.raises(ValueError, match="there is no file"):
+        load_config(tmp_path / "missing.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    with pytest.raises(ValueError, match="is not YAML"):
+        load_config(broken)
+    broken.write_text("- 1")
+    with pytest.raises(ValueError, match="must hold sections"):
+        load_config(broken)
+
+
+@pytest.mark.parametrize("name", ["2024", "01", "1.50", "12:30", "null", "true", "no", "1e3", "a b"])
+def test_domains_and_classes_may_be_called_anything(name):
+    data = load_config(None, [f"data.target={name}", f"data.sources=[{name}x, {name}]", "data.partition=even"]).data
+    assert (data.target, data.sources) == (name, (f"{name}x", name))
+    assert load_config(None, ["data.name=features", "data.target=t", f"data.classes=[{name}, 7]"]).data.classes == (
+        name,
+        "7",
+    )
+
+
+def test_a_path_is_taken_as_it_is():
+    config = load_config(None, ["data.root=/data/sp ace #1: new", "model.weights=2024"])
+    assert (config.data.root, config.model.weights) == ("/data/sp ace #1: new", "2024")
+    assert load_config(None, ["data.sources=null", "data.root="]).data.sources is None
+    assert load_config(None, ["model.cache=off"]).model.cache == "off"
+
+
+def test_the_extractor_suits_the_data_unless_it_is_given():
+    def extractor(*overrides):
+        return load_config(None, ["data.target=t", *overrides]).model.extractor
+
+    assert extractor() == "gradients"
+    assert extractor("data.name=features") == "identity"
+    assert extractor("data.name=folder") == "efficientnet-lite0-plus"
+    assert extractor("data.name=digit-five") == "efficientnet-lite0-small"
+    assert extractor("data.name=folder", "model.extractor=resnet18") == "resnet18"
+    with pytest.raises(
+        ValueError, match=r"model\.extractor=gradients is for images; data\.name=features needs identity"
+    ):
+        extractor("data.name=features", "model.extractor=gradients")
+
+
+def test_digits_from_files_are_warped_unless_the_method_or_somebody_says_otherwise():
+    def consistency(*overrides):
+        return load_config("digit-four", list(overrides)).adapt.consistency
+
+    assert consistency() == 1
+    assert consistency("method=fedrf-tca") == 0
+    assert consistency("adapt.consistency=0.5") == 0.5
+    assert load_config("digits", []).adapt.consistency == 0
+
+
+def test_every_data_set_but_the_digits_has_an_extractor_of_its_own():
+    from typing import get_args
+
+    from fedrf.config.presets import DATA_PRESETS
+    from fedrf.config.schema import DataConfig
+
+    assert {"digits", *DATA_PRESETS} == set(get_args(DataConfig.model_fields["name"].annotation))

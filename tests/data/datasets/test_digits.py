@@ -1,0 +1,94 @@
+import time
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from fedrf.config.schema import DataConfig
+from fedrf.data.datasets import digits
+
+
+def load(name):
+    samples = digits.Digits().load(DataConfig(), name)
+    return samples.array(), samples.labels
+
+
+@pytest.fixture(scope="module")
+def domains():
+    return {name: load(name) for name in digits.DOMAINS}
+
+
+@pytest.mark.parametrize("name", digits.DOMAINS)
+def test_images_are_grey_squares_between_zero_and_one(domains, name):
+    images, labels = domains[name]
+    assert images.shape == (len(labels), 1, 16, 16)
+    assert images.dtype == np.float32
+    assert labels.dtype == np.int64
+    assert 1000 <= len(labels) <= 2000
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert np.ptp(images, axis=(1, 2, 3)).min() > 0.1, "an image is blank"
+
+
+@pytest.mark.parametrize("name", digits.DOMAINS)
+def test_all_classes_come_early_and_about_equally_often(domains, name):
+    labels = domains[name][1]
+    assert set(labels[:100]) == set(range(digits.NUM_CLASSES))
+    shares = np.bincount(labels, minlength=digits.NUM_CLASSES) / len(labels)
+    assert shares.min() > 0.07
+    assert shares.max() < 0.13
+
+
+@pytest.mark.parametrize("name", digits.DOMAINS)
+def test_a_second_call_returns_the_same_bits_whatever_the_global_state(domains, name):
+    np.random.seed(5)
+    start = time.perf_counter()
+    images, labels = load(name)
+    assert time.perf_counter() - start < 5, "meant to take well under a second"
+    assert images.tobytes() == domains[name][0].tobytes()
+    assert labels.tobytes() == domains[name][1].tobytes()
+
+
+def test_no_image_twice_within_or_across_domains(domains):
+    # scikit-learn's own digits have no duplicates either.
+    rows = [image.tobytes() for images, _ in domains.values() for image in images]
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize("name", ["handwritten", "textured"])
+def test_no_handwriting_serves_two_domains(domains, monkeypatch, name):
+    """Neither domain changes when the other one's originals are blanked; blanking its own changes every image."""
+    images, labels, textured = digits._handwriting()
+    assert len({image.tobytes() for image in images}) == len(images) == len(load_digits().target)
+    own = textured if name == "textured" else ~textured
+    for blank, equal in ((~own, True), (own, False)):
+        kept = np.where(blank[:, None, None], 0, images).astype(np.uint8)
+        monkeypatch.setattr(digits, "_handwriting", lambda kept=kept: (kept, labels, textured))
+        same = (load(name)[0] == domains[name][0]).all(axis=(1, 2, 3))
+        assert same.all() if equal else not same.any()
+
+
+def test_no_font_serves_two_domains():
+    assert not set(digits.SERIF_FONTS) & set(digits.SANS_FONTS)
+    drawn = [
+        glyph.tobytes()
+        for fonts in (digits.SERIF_FONTS, digits.SANS_FONTS)
+        for row in digits.glyphs(fonts)
+        for glyph in row
+    ]
+    assert len(set(drawn)) == len(drawn), "two fonts draw a digit alike, or lack it"
+
+
+def test_labels_fit_the_images(domains):
+    """Class means of one half must recognise the other half of the same domain far better than chance."""
+    for name in ("handwritten", "rendered"):
+        images, labels = domains[name]
+        rows, half = images.reshape(len(images), -1), len(images) // 2
+        means = np.stack([rows[:half][labels[:half] == digit].mean(0) for digit in range(10)])
+        distances = ((rows[half:, None] - means) ** 2).sum(-1)
+        assert (distances.argmin(1) == labels[half:]).mean() > 0.6
+
+
+def test_domains_differ_in_look(domains):
+    corners = {name: images[:, 0, [0, 0, -1, -1], [0, -1, 0, -1]].mean() for name, (images, _) in domains.items()}
+    assert corners["rendered"] < 0.1 < corners["textured"] < corners["street"]

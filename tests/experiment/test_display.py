@@ -1,0 +1,51 @@
+"""The live display: what it says, and that it says nothing without a terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fedrf.config.loader import load_config
+from fedrf.experiment.display import Display, size
+
+PROGRESS = {
+    "rows": [{"client": "street", "round": 9, "loss": 0.25, "mmd": 0.001}],
+    "rounds": {"street": 10, "rendered": 3, "textured": 10, "handwritten": 10},
+    "present": ["street", "rendered", "handwritten"],
+    "finished": ["handwritten"],
+    "traffic": {("up", "aligner"): 1_500_000, ("down", "aligner"): 500_000},
+    "seconds": 12.0,
+    "preparing": {},
+}
+
+
+def shown(terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with Display(load_config(), "handwritten", console) as display:
+        display.update(PROGRESS)
+        console_table = Console(file=io.StringIO(), width=100)
+        console_table.print(display.table(PROGRESS))
+    return console.file.getvalue(), console_table.file.getvalue()
+
+
+def test_rounds_losses_bytes_stragglers_and_who_is_there():
+    _, text = shown(True)
+    lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "2.0 MB sent" in text
+    assert "10/150" in lines["street"]
+    assert "0.25" in lines["street"]
+    assert "straggler" in lines["rendered"]
+    assert "gone, restarting" in lines["textured"]
+    assert "done" in lines["handwritten"]
+
+
+def test_quiet_without_a_terminal():
+    assert shown(False)[0] == ""
+    assert shown(True)[0] != ""
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e6, "2.0 MB"), (3e12, "3000.0 GB")]
+)
+def test_sizes(number, text):
+    assert size(number) == text

@@ -1,0 +1,222 @@
+"""AdaBN and AutoDIAL: which statistics standardise what, by hand and in whole runs."""
+
+import csv
+from contextlib import suppress
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from fedrf.config.loader import load_config
+from fedrf.data.registry import load_samples
+from fedrf.methods import METHODS, Inbox
+from fedrf.methods.autodial import FIRST, Mixture
+from fedrf.models.normalization import DomainNormalization, moments
+from tests.methods.toys import (
+    COUNTS,
+    NETWORK,
+    SOURCES,
+    TARGET,
+    Sniffed,
+    assert_same_networks,
+    classification,
+    new_client,
+    plain_loop,
+    toy,
+)
+
+FLOOR = 1e-5
+
+
+def statistics(rows):
+    mean = rows.sum(0) / len(rows)
+    return mean, (rows - mean).square().sum(0) / len(rows)
+
+
+def standardised(rows, mean, variance):
+    return (rows - mean) / (variance + FLOOR * variance.mean()).sqrt()
+
+
+def mixed(own, others, share):
+    """Mean and variance of a mixture of two, by its first two moments."""
+    mean = share * own[0] + (1 - share) * others[0]
+    squares = share * (own[1] + own[0] ** 2) + (1 - share) * (others[1] + others[0] ** 2)
+    return mean, squares - mean**2
+
+
+def projected(model, inputs):
+    """The network without random features, written out up to what is standardised."""
+    block = model.adapter
+    hidden = (inputs @ block.inner.weight.T + block.inner.bias).relu()
+    return normalize(inputs + hidden @ block.outer.weight.T + block.outer.bias) @ model.aligner
+
+
+def by_batch(model, inputs):
+    rows = projected(model, inputs)
+    return normalize(standardised(rows, *statistics(rows)))
+
+
+@pytest.fixture
+def rows():
+    torch.manual_seed(0)
+    return torch.randn(20, 3) * torch.tensor([1.0, 5.0, 0.2]) + torch.tensor([1.0, -3.0, 0.5])
+
+
+def test_a_batch_is_standardised_by_its_own_statistics(rows):
+    layer = DomainNormalization(3)
+    got = layer(rows)
+    torch.testing.assert_close(got, standardised(rows, *statistics(rows)))
+    torch.testing.assert_close(got.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(got.square().mean(0), torch.ones(3), atol=5e-3, rtol=0)
+    torch.testing.assert_close(layer(1e-6 * rows), got, atol=1e-4, rtol=0)  # whatever the size of W
+
+
+def test_a_column_that_is_constant_becomes_zero():
+    layer = DomainNormalization(2)
+    torch.testing.assert_close(layer(torch.full((4, 2), 3.0)), torch.zeros(4, 2))
+    assert layer(torch.tensor([[1.0, 5.0], [2.0, 5.0]]))[:, 1].tolist() == [0, 0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sets(st.integers(1, 19)))
+def test_statistics_of_all_samples_do_not_depend_on_the_pieces(cuts):
+    torch.manual_seed(0)
+    rows = 3 + torch.randn(20, 3)
+    layer = DomainNormalization(3)
+    layer.settle(rows[start:end] for start, end in pairwise([0, *sorted(cuts), 20]))
+    torch.testing.assert_close(layer.settled, torch.stack(statistics(rows)), atol=1e-5, rtol=0)
+    layer.is_settled = True
+    torch.testing.assert_close(layer(rows[:2]), standardised(rows, *statistics(rows))[:2], atol=1e-5, rtol=0)
+
+
+def test_statistics_of_all_samples_are_used_inside_and_the_batch_s_outside(tmp_path):
+    config = load_config(None, toy(tmp_path, "adabn"))
+    client = new_client(config, TARGET, tmp_path)
+    model, trunk = client.model, client.trunk
+    everything = trunk[np.arange(20)]
+    with torch.no_grad():
+        whole = normalize(standardised(projected(model, everything), *statistics(projected(model, everything))))
+        with suppress(KeyError), model.settled(lambda: trunk.split(7)):
+            torch.testing.assert_close(model.align(model.features(everything[:3])), whole[:3], atol=1e-5, rtol=1e-5)
+            raise KeyError  # which does not leave them in use
+        torch.testing.assert_close(model.align(model.features(everything[:3])), by_batch(model, everything[:3]))
+    assert not torch.allclose(by_batch(model, everything[:3]), whole[:3], atol=1e-2)
+
+
+def test_sources_of_adabn_train_by_batches_and_the_target_predicts_by_all_its_samples(tmp_path):
+    overrides = toy(tmp_path, "adabn")
+
+    def loss(name, model, rows, batch, sent):
+        return None if name == TARGET else classification(model, rows, batch.labels)
+
+    config = load_config(None, overrides)
+    expected = plain_loop(config, tmp_path, loss, COUNTS.get, network=by_batch)
+    run = Sniffed(overrides, tmp_path)
+    assert_same_networks(run, expected)
+    with open(run.result.folder / "predictions.csv") as file:
+        table = list(csv.DictReader(file))
+    inputs = torch.from_numpy(load_samples(config.data, TARGET).array())
+    model = expected[TARGET]
+    with torch.no_grad():
+        logits = 10 * by_batch(model, inputs) @ model.classifier.weight.T + model.classifier.bias
+    confidence, best = logits.softmax(1).max(1)
+    assert [int(row["predicted"]) for row in table] == best.tolist()
+    np.testing.assert_allclose([float(row["confidence"]) for row in table], confidence, atol=1e-3)
+
+
+def test_adabn_sends_no_statistics(tmp_path):
+    run = Sniffed(toy(tmp_path, "adabn"), tmp_path)
+    assert run.kinds() == {*NETWORK, "metrics"}
+    sizes = {kind: {one.numel() for one in run.sent(kind).values()} for kind in NETWORK}
+    assert sizes == {"aligner": {5 * 4}, "classifier": {3 * 5}, "extractor": {5 * 128 + 128 + 128 * 5 + 5}}
+    assert all(set(reply.parts) <= set(NETWORK) and not reply.embeddings for _, reply in run.calls)
+    own = {name: run.weights(name)["normalization.settled"] for name in (*SOURCES, TARGET)}
+    assert not torch.allclose(own["ward"], own[TARGET])
+
+
+# AutoDIAL
+
+
+@given(st.floats(-1e4, 1e4))
+def test_the_share_lies_between_a_half_and_1(raw):
+    mixture = Mixture()
+    with torch.no_grad():
+        mixture.raw.fill_(raw)
+        assert 0.5 <= float(mixture.share()) <= 1
+
+
+def test_the_share_grows_with_its_parameter():
+    mixture = Mixture()
+    assert float(mixture.share().detach()) == pytest.approx(0.5 + 0.5 / (1 + np.exp(-FIRST)))
+    with torch.no_grad():
+        mixture.raw.zero_()
+        assert float(mixture.share()) == 0.75
+
+
+@pytest.mark.parametrize("name", ["ward", TARGET])
+def test_autodial_mixes_own_statistics_with_those_that_came(tmp_path, name):
+    """Both losses by hand, and the slope in α as a difference quotient of them."""
+    config = load_config(None, toy(tmp_path, "autodial", align__weight=0.3))
+    client = new_client(config, name, tmp_path)
+    model, batch, is_target = client.model.double(), client.batch(1, 8), name == TARGET
+    inputs = batch.inputs.double()
+    torch.manual_seed(3)
+    peers = tuple(torch.stack([torch.randn(4), torch.rand(4) + 0.1]).double() for _ in range(2 if is_target else 1))
+    others = mixed(*peers, 0.5) if is_target else peers[0]
+
+    def by_hand(raw):
+        rows = projected(model, inputs)
+        share = 0.5 + 0.5 / (1 + np.exp(-raw))
+        aligned = normalize(standardised(rows, *mixed(statistics(rows), others, share)))
+        if not is_target:
+            return classification(model, aligned, batch.labels)
+        chances = (10 * aligned @ model.classifier.weight.T + model.classifier.bias).softmax(1)
+        return -0.3 * (chances * chances.log()).sum(1).mean()
+
+    features = model.features(inputs)
+    loss = METHODS["autodial"].target_loss if is_target else METHODS["autodial"].source_loss
+    terms = loss(model, batch, features, Inbox(features, peers, is_target=is_target), config)
+    torch.testing.assert_close(terms["loss"], by_hand(FIRST), atol=1e-6, rtol=0)
+    terms["loss"].backward()
+    slope = (by_hand(FIRST + 1e-4) - by_hand(FIRST - 1e-4)) / 2e-4
+    assert abs(float(slope.detach())) > 1e-4
+    assert float(model.companion.raw.grad) == pytest.approx(float(slope.detach()), rel=1e-3)
+    # A message that is lost leaves what came before.
+    again = loss(model, batch, model.features(inputs), Inbox(features, (), is_target=is_target), config)
+    torch.testing.assert_close(again["loss"], terms["loss"])
+
+
+def test_before_anything_came_there_are_only_own_statistics(rows):
+    layer = DomainNormalization(3)
+    layer.share = lambda: torch.tensor([0.7])
+    torch.testing.assert_close(layer(rows), standardised(rows, *statistics(rows)))
+
+
+def test_the_statistics_of_autodial_arrive_and_its_share_is_learned_by_all(tmp_path):
+    run = Sniffed(toy(tmp_path, "autodial", train__rounds=6), tmp_path)
+    sent = run.sent("moments")
+    assert set(sent) == {(number, name) for number in range(1, 7) for name in (*SOURCES, TARGET)}
+    others = {name: run.weights(name)["normalization.others"] for name in (*SOURCES, TARGET)}
+    for name in SOURCES:
+        torch.testing.assert_close(others[name], sent[6, TARGET])
+    torch.testing.assert_close(others[TARGET], torch.stack(mixed(sent[6, "clinic"], sent[6, "ward"], 0.5)))
+    shares = run.sent("companion")
+    assert set(shares) == {(number, name) for number in (4, 7) for name in (*SOURCES, TARGET)}
+    assert len({float(shares[4, name]) for name in (*SOURCES, TARGET)} - {FIRST}) == 3  # each learned another
+    for name in (*SOURCES, TARGET):
+        mean = (shares[7, "clinic"] + shares[7, "ward"] + 2 * shares[7, TARGET]) / 4  # both sides alike
+        torch.testing.assert_close(run.weights(name)["companion.raw"], mean)
+
+
+def test_the_first_statistics_are_those_of_the_batch(tmp_path):
+    overrides = toy(tmp_path, "autodial", train__rounds=3)
+    run, config = Sniffed(overrides, tmp_path), load_config(None, overrides)
+    for name in (*SOURCES, TARGET):
+        client = new_client(config, name, tmp_path)
+        rows = projected(client.model, client.batch(1, 8).inputs).detach()
+        torch.testing.assert_close(run.sent("moments")[1, name], torch.stack(statistics(rows)))
+        torch.testing.assert_close(moments(rows), torch.stack(statistics(rows)))

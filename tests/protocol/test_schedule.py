@@ -1,0 +1,63 @@
+"""What a client sends, round by round."""
+
+import pytest
+
+from fedrf.config.loader import load_config
+from fedrf.protocol.schedule import Schedule
+
+
+def schedule(name="a", **overrides):
+    config = load_config(None, {key.replace("__", "."): value for key, value in overrides.items()})
+    return Schedule(config, name, ("a", "b", "c"), "t")
+
+
+def test_sources_send_what_they_train_and_the_target_only_its_embedding():
+    assert schedule().parts_after(5) == ("aligner", "classifier")
+    assert schedule("t").parts_after(5) == ()
+    assert schedule("t").sends_embedding(1)
+
+
+def test_nothing_is_sent_before_the_first_step():
+    assert schedule().parts_after(0) == ()
+
+
+def test_a_target_that_trains_sends_its_aligner_and_never_a_classifier():
+    assert schedule("t", method="fedrf-tca").parts_after(1) == ("aligner",)
+    assert schedule("t", adapt__when="joint").parts_after(5) == ("aligner",)
+
+
+@pytest.mark.parametrize("interval", [1, 4, 200])
+def test_aligners_are_sent_every_so_many_rounds_and_after_the_last(interval):
+    one = schedule(federation__aligner_interval=interval, train__rounds=150)
+    sent = [t for t in range(1, 151) if "aligner" in one.parts_after(t)]
+    assert sent == sorted({*range(interval, 151, interval), 150})
+
+
+@pytest.mark.parametrize("interval", [1, 7, 150])
+def test_classifiers_are_sent_every_so_many_rounds(interval):
+    sent = [
+        t for t in range(1, 151) if "classifier" in schedule(federation__classifier_interval=interval).parts_after(t)
+    ]
+    assert sent == list(range(interval, 151, interval))
+
+
+def test_extractors_are_sent_every_so_many_rounds_where_they_are_averaged():
+    one = schedule(model__sharing="averaged", model__extractor_interval=5)
+    assert [t for t in range(1, 16) if "extractor" in one.parts_after(t)] == [5, 10, 15]
+    assert [t for t in range(1, 16) if one.moves_extractor(t)] == [5, 10, 15]
+    assert not any("extractor" in schedule(model__sharing="local").parts_after(t) for t in range(1, 16))
+
+
+def test_the_target_is_silent_when_nobody_listens():
+    one = schedule("t", federation__participants="random")
+    for number in range(1, 50):
+        assert one.sends_embedding(number) == bool(one.members(number).mean_embedding)
+
+
+def test_ballots():
+    vote = {"federation__prediction": "vote", "adapt__when": "never"}
+    assert schedule().ballot == ()
+    assert schedule(**vote).ballot == ("classifier",)
+    assert schedule(method="source-only").ballot == ("classifier", "aligner")
+    assert schedule(method="source-only", model__sharing="local").ballot == ("classifier", "aligner", "extractor")
+    assert not any("classifier" in schedule(**vote).parts_after(t) for t in range(1, 9))
