@@ -21,7 +21,7 @@ from benchmarks.synthetic import ROUNDS, SIZES, SOURCES, TARGET, SyntheticSessio
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.schema import Config
 from fedrf.federation.client import Client
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.messages import Reply
 from fedrf.runtime.local import LocalFederation
 from fedrf.runtime.ray import RayFederation
@@ -36,7 +36,7 @@ def floor(config: Config) -> float:
     clients = {}
     for name in (*SOURCES, TARGET):
         samples = synthetic(None, name)
-        place = Place(name, SOURCES, TARGET, Path())
+        place = ClientInfo(name, SOURCES, TARGET, Path())
         samples = samples.without_labels() if name == TARGET else samples
         clients[name] = Client(config, place, samples, lambda *_: (1.0, Reply()), Evaluator(samples.labels))
     optimizers = {

@@ -32,7 +32,7 @@ from fedrf.data.registry import num_classes
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
 from fedrf.federation.checkpoints import ClientFiles
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.saver import Saver
 from fedrf.federation.warm_start import take_part
 from fedrf.files import write_atomically
@@ -99,7 +99,7 @@ class Client:
     def __init__(
         self,
         config: Config,
-        place: Place,
+        place: ClientInfo,
         samples: Samples,
         link: Link,
         score: Score,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class ClientInfo(NamedTuple):
     """One client's place in a run; `attempt` counts its starts, `checkpoint` is what it goes on from."""
 
     name: str

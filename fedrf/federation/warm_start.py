@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedrf.config.schema import Config
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.messages import Product, Statistics
 from fedrf.tca.federated import SubspaceIteration, pooled_problem, scatter_product
@@ -26,7 +26,9 @@ class Warmth(NamedTuple):
 
 
 @torch.no_grad()
-def take_part(form: str, place: Place, call: Callable[..., Warmth], features: Callable[[], Iterable[Tensor]]) -> Tensor:
+def take_part(
+    form: str, place: ClientInfo, call: Callable[..., Warmth], features: Callable[[], Iterable[Tensor]]
+) -> Tensor:
     """Do a client's part and return W; `features` yields the random features of its samples, in pieces, each time."""
     if form == "statistics":
         pieces = iter(features())

@@ -14,11 +14,11 @@ from fedrf.config.schema import Config
 from fedrf.data.registry import DATASETS, class_names, load_samples, oracle_halves
 from fedrf.data.samples import ImageFiles, Samples
 from fedrf.federation.client import Client, Link, StoppedError
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.predictions import write_predictions
 
 
-def run_client(config: Config, place: Place, link: Link, threads: int = 1, accelerator: str = "auto") -> None:
+def run_client(config: Config, place: ClientInfo, link: Link, threads: int = 1, accelerator: str = "auto") -> None:
     """Run one client from beginning to end; at the target, leave predictions behind."""
     torch.set_num_threads(threads)
     # What Lightning has to say about hardware and loaders, it would say once for each client.
@@ -44,7 +44,7 @@ class _Opened(NamedTuple):
     foreign: Samples | None = None
 
 
-def _open(config: Config, place: Place, link: Link) -> _Opened:
+def _open(config: Config, place: ClientInfo, link: Link) -> _Opened:
     """Load the samples; the labels of the target go to the evaluator and nowhere else."""
     samples = load_samples(config.data, place.name, config.seed)
     for note in samples.notes:
@@ -64,7 +64,7 @@ def _open(config: Config, place: Place, link: Link) -> _Opened:
     return _Opened(shown, Evaluator(samples.labels, scored), _naming(config, place, samples), foreign)
 
 
-def _naming(config: Config, place: Place, samples: Samples) -> Callable[[], list[str]]:
+def _naming(config: Config, place: ClientInfo, samples: Samples) -> Callable[[], list[str]]:
     """Return a function that names the samples, without holding the paths of files until then."""
     if not isinstance(samples.content, ImageFiles):
         names = samples.names()

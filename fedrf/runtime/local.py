@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedrf.config.schema import Config
 from fedrf.federation.checkpoints import CoordinatorFiles
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
 
 
@@ -51,7 +51,7 @@ class LocalFederation:
         """Begin a client's run."""
         from fedrf.federation.worker import run_client
 
-        place = Place(name, self.sources, self.target, self.run, attempt, checkpoint)
+        place = ClientInfo(name, self.sources, self.target, self.run, attempt, checkpoint)
         self._running[self._pool.submit(run_client, self.config, place, self.call)] = name
 
     def wait(self, seconds: float) -> list[Ended]:

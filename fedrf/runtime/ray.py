@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fedrf.config.schema import Config, ResourcesConfig
 from fedrf.federation.checkpoints import CoordinatorFiles
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
 from fedrf.protocol.messages import Envelope, Reply
 from fedrf.runtime.local import Ended
@@ -285,7 +285,7 @@ class RayFederation:
 
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
         """Begin a client's run; on an actor that Ray is just restarting, as soon as it is back."""
-        actor, place = self._actors[name], Place(name, self.sources, self.target, self.run, attempt, checkpoint)
+        actor, place = self._actors[name], ClientInfo(name, self.sources, self.target, self.run, attempt, checkpoint)
         # A call to an actor that restarts fails, unless it may be repeated. This one may, and the run waits for it.
         back = actor.where.options(max_task_retries=-1).remote()
         plain = self.config.model_dump(mode="json")

@@ -19,7 +19,7 @@ from fedrf.errors import RunFailedError
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
 from fedrf.federation.client import Client
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.models.extractors import Preparation, make_extractor
 from fedrf.protocol.messages import Reply
 from fedrf.runtime.local import LocalFederation
@@ -134,7 +134,7 @@ def new_client(config, name):
     """A client that has greeted, as a site makes it."""
     samples = load_samples(config.data, name)
     shown = samples.without_labels() if name == config.data.target else samples
-    place = Place(name, ("clinic", "ward"), config.data.target, None)
+    place = ClientInfo(name, ("clinic", "ward"), config.data.target, None)
     answers = {"greet": (1.0, Reply()), "prepare": False}
     return Client(config, place, shown, lambda call, *_: answers.get(call), Evaluator(samples.labels)), samples.labels
 

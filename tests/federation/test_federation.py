@@ -18,7 +18,7 @@ from fedrf.data.registry import clients_of, load_samples
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
 from fedrf.federation.client import Client
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.messages import Reply
 from fedrf.protocol.schedule import members_of
 from fedrf.runtime.local import LocalFederation
@@ -64,7 +64,7 @@ def new_client(config, name, folder):
         return config.model.sigma, Reply()
 
     shown = samples.without_labels() if name == target else samples
-    return Client(config, Place(name, sources, target, folder), shown, link, Evaluator(samples.labels))
+    return Client(config, ClientInfo(name, sources, target, folder), shown, link, Evaluator(samples.labels))
 
 
 def algorithm_5(config, folder):

@@ -13,7 +13,7 @@ from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
 from fedrf.data.registry import POOL, load_samples, oracle_halves
 from fedrf.data.samples import Arrays, ImageFiles, Samples
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.worker import _open
 from fedrf.models.trunk import TrunkRows, trunk_rows
 from tests.methods.toys import (
@@ -109,7 +109,7 @@ def test_accuracy_of_some_positions_by_hand():
 def opened(tmp_path, method, name):
     """What a client of a run is given, and what it says was moved to it."""
     config, told = load_config(None, toy(tmp_path, method)), []
-    place = Place(name, (POOL,), TARGET, tmp_path)
+    place = ClientInfo(name, (POOL,), TARGET, tmp_path)
     given = _open(config, place, lambda *call: told.append(call))
     return given, [call for call in told if call[0] == "move"]
 

@@ -15,7 +15,7 @@ from fedrf.config.loader import load_config
 from fedrf.data.registry import clients_of, load_samples
 from fedrf.experiment.results import RunFolder
 from fedrf.federation.client import Client
-from fedrf.federation.client_info import Place
+from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.messages import Reply
 from fedrf.protocol.schedule import members_of
 from tests.federation.test_federation import run_sniffed
@@ -98,7 +98,7 @@ def new_client(config, name, folder, foreign=None):
     def link(call, *arguments):
         return (1.0, Reply()) if call == "greet" else None
 
-    place = Place(name, sources, target, folder)
+    place = ClientInfo(name, sources, target, folder)
     return Client(config, place, shown, link, Evaluator(samples.labels), foreign=foreign)
 
 
