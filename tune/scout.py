@@ -31,7 +31,7 @@ def measure(given: Mapping[str, Any], varies_sigma: bool, folder: Path, session:
     """
     short = SHORT | ({"model.sigma": "median"} if varies_sigma else {})
     result = run_on(varied(given, short), folder, session=session)
-    session.release()
+    session.stop_idle()
     if not result.finished:
         raise KeyboardInterrupt
     measured = result.summary["measured"]

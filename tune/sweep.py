@@ -67,7 +67,7 @@ def _ground(plan: Plan, folder: Path, session: RaySession) -> Ground:
     """Work out what a trial reserves, and make sure that there is room for one: a sweep without would wait for ever."""
     config = plan.config
     sources, target = clients_of(config.data)
-    wanted = session.try_room((*sources, target), config.resources)
+    wanted = session.check_resources((*sources, target), config.resources)
     shares = {"resources.cpus_per_client": wanted.cpus, "resources.gpus_per_client": wanted.gpus}
     group = config.track.group or f"sweep-{folder.name}"
     return Ground(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedrf.config.loader import load_config
 from fedrf.config.schema import WEIGHTS, Config, ModelConfig
@@ -19,29 +19,14 @@ from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.results import RunFolder, RunResult, cautions, summarise
 from fedrf.experiment.tracking import Tracker, check_tracking
 from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles
-from fedrf.runtime.local import Ended, LocalFederation
+from fedrf.runtime.base import Ended, Federation
+from fedrf.runtime.local import LocalFederation
 
 if TYPE_CHECKING:
     from fedrf.runtime.ray import RaySession
 
 POLL_SECONDS = 0.25
 Observer = Callable[[list[dict[str, Any]]], bool]
-
-
-class Federation(Protocol):
-    """What the driver needs of `LocalFederation` and `RayFederation`."""
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Call the coordinator."""
-
-    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
-        """Begin a client's run."""
-
-    def wait(self, seconds: float) -> list[Ended]:
-        """Return clients whose run ended."""
-
-    def close(self) -> None:
-        """End everything."""
 
 
 class ClientLostError(RuntimeError):

@@ -1,4 +1,4 @@
-"""What the clients of a federation need of a cluster, and where: one bundle of resources for each client process."""
+"""The resources that a federation requires of a cluster: one placement group bundle for each client process."""
 
 from __future__ import annotations
 
@@ -9,88 +9,116 @@ from typing import NamedTuple
 from fedrf.config.schema import ResourcesConfig
 
 STRATEGIES = {"pack": "PACK", "spread": "SPREAD", "apart": "STRICT_SPREAD"}
-A_LITTLE = 0.001  # of a node's own resource: enough to bind a client to the node, and for a thousand of them
-ROUNDING = 1e-6
+NODE_SHARE = 0.001  # of a node's custom resource: binds a client to the node, and leaves enough for a thousand clients
+MIN_CPUS = 0.01
+TOLERANCE = 1e-6
 
 
-class Needs(NamedTuple):
-    """What is reserved for one federation, all of it or nothing."""
+class Requirements(NamedTuple):
+    """What one federation reserves, all of it or nothing.
+
+    Attributes
+    ----------
+    cpus, gpus
+        For each client.
+    clients_per_actor
+        How many clients share a process.
+    nodes
+        For each process, the custom resource of the node that it is bound to, or None.
+    strategy
+        Ray's placement strategy.
+    max_restarts
+        How often Ray restarts a process that died.
+    """
 
     cpus: float
     gpus: float
-    clients: int
+    clients_per_actor: int
     nodes: tuple[str | None, ...]
     strategy: str
     max_restarts: int
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """What each process gets, in the order of the clients."""
-        each = {"CPU": round(self.cpus * self.clients, 4), "GPU": round(self.gpus * self.clients, 4)}
-        kept = {kind: amount for kind, amount in each.items() if amount}
-        return [kept | ({node: A_LITTLE} if node else {}) for node in self.nodes]
+        """The resources of each process, in the order of the clients."""
+        amounts = {
+            "CPU": round(self.cpus * self.clients_per_actor, 4),
+            "GPU": round(self.gpus * self.clients_per_actor, 4),
+        }
+        bundle = {kind: amount for kind, amount in amounts.items() if amount}
+        return [bundle | ({node: NODE_SHARE} if node else {}) for node in self.nodes]
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients that the processes have resources for."""
+        return self.clients_per_actor * len(self.nodes)
 
 
-def needs(names: Sequence[str], resources: ResourcesConfig, total: Mapping[str, float]) -> Needs:
-    """Work out what the clients get of a cluster that has `total`."""
-    together = min(len(names), resources.clients_per_actor)
-    processes = ceil(len(names) / together)
+def compute_requirements(names: Sequence[str], resources: ResourcesConfig, total: Mapping[str, float]) -> Requirements:
+    """Compute what the clients `names` reserve of a cluster with the resources `total`."""
+    clients_per_actor = min(len(names), resources.clients_per_actor)
+    processes = ceil(len(names) / clients_per_actor)
 
-    def share(wanted: float | str, kind: str) -> float:
-        """Return what is wanted, or an equal part of an equal share for each process, at most 1."""
-        if wanted != "auto":
-            return float(wanted)
-        whole: float = min(1.0, floor(100 * total.get(kind, 0.0) / processes) / 100)
-        # A cluster without a CPU yet has too little; a bundle without anything, Ray does not know.
-        return max(whole, 0.01 if kind == "CPU" else 0.0) / together
+    def per_client(value: float | str, kind: str) -> float:
+        """Return `value`; for "auto", an equal share of the cluster, at most 1 for each process."""
+        if value != "auto":
+            return float(value)
+        share: float = min(1.0, floor(100 * total.get(kind, 0.0) / processes) / 100)
+        # Ray refuses an empty bundle, so a cluster that has no CPU yet gets a request that is too large for it.
+        return max(share, MIN_CPUS if kind == "CPU" else 0.0) / clients_per_actor
 
-    cpus, gpus = share(resources.cpus_per_client, "CPU"), share(resources.gpus_per_client, "GPU")
-    if gpus * together > 1 and gpus * together != int(gpus * together):
+    cpus, gpus = per_client(resources.cpus_per_client, "CPU"), per_client(resources.gpus_per_client, "GPU")
+    gpus_per_actor = gpus * clients_per_actor
+    if gpus_per_actor > 1 and gpus_per_actor != int(gpus_per_actor):
         raise ValueError(
-            f"resources.gpus_per_client={gpus:g} for {together} clients in an actor is {gpus * together:g} GPUs; "
-            "Ray takes whole numbers, or less than 1"
+            f"resources.gpus_per_client={gpus:g} with {clients_per_actor} clients in an actor is {gpus_per_actor:g} "
+            "GPUs; Ray accepts whole numbers, or less than 1"
         )
     nodes = tuple(resources.nodes.get(name) for name in names) if resources.nodes else (None,) * processes
-    return Needs(cpus, gpus, together, nodes, STRATEGIES[resources.placement], resources.max_restarts)
+    strategy = STRATEGIES[resources.placement]
+    return Requirements(cpus, gpus, clients_per_actor, nodes, strategy, resources.max_restarts)
 
 
-def too_little(wanted: Needs, total: Mapping[str, float]) -> str | None:
-    """Say what a cluster that has `total` lacks even when nobody else uses it; None where it suffices."""
-    count = wanted.clients * len(wanted.nodes)
-    for kind, each in (("CPU", wanted.cpus), ("GPU", wanted.gpus)):
-        has = total.get(kind, 0.0)
-        if each * count > has + ROUNDING:
+def describe_shortage(requirements: Requirements, total: Mapping[str, float]) -> str | None:
+    """Return what a cluster with the resources `total` lacks even when it is idle; None if it has enough."""
+    count = requirements.num_clients
+    for kind, each in (("CPU", requirements.cpus), ("GPU", requirements.gpus)):
+        available = total.get(kind, 0.0)
+        if each * count > available + TOLERANCE:
             return (
                 f"resources.{kind.lower()}s_per_client={each:g}: {count} clients need {each * count:g} {kind}s and "
-                f"Ray has {has:g}; at most {floor(1000 * has / count) / 1000:g} each, or fewer data.sources"
+                f"Ray has {available:g}; at most {floor(1000 * available / count) / 1000:g} each, "
+                "or fewer data.sources"
             )
-    for node in wanted.nodes:
+    for node in requirements.nodes:
         if node and node not in total:
-            own = sorted(kind for kind in total if not _is_rays_own(kind))
+            custom = sorted(kind for kind in total if not _is_predefined(kind))
             return (
-                f"resources.nodes names {node}, and no node of the cluster offers that; "
-                + (f"offered: {', '.join(own)}" if own else "start one with")
-                + f" (ray start --resources='{{\"{node}\": 1}}')"
+                f"resources.nodes: no node of the cluster offers {node}; "
+                f"offered: {', '.join(custom) or 'none'} (ray start --resources='{{\"{node}\": 1}}' offers it)"
             )
     return None
 
 
-def too_busy(wanted: Needs, total: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """Say why there was no room on a cluster that is large enough."""
-    for kind, each in (("CPU", wanted.cpus), ("GPU", wanted.gpus)):
-        needed = each * wanted.clients * len(wanted.nodes)
-        if needed > free.get(kind, 0.0) + ROUNDING:
+def describe_contention(requirements: Requirements, total: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """Return why a cluster that is large enough could not reserve the resources in time."""
+    for kind, each in (("CPU", requirements.cpus), ("GPU", requirements.gpus)):
+        needed = each * requirements.num_clients
+        if needed > free.get(kind, 0.0) + TOLERANCE:
             return (
                 f"resources.{kind.lower()}s_per_client={each:g}: the clients need {needed:g} {kind}s, and of Ray's "
-                f"{total.get(kind, 0):g} only {free.get(kind, 0):g} are free; take less, or wait for the others"
+                f"{total.get(kind, 0):g} only {free.get(kind, 0):g} are free; use a smaller value, or wait longer "
+                "(resources.wait_seconds)"
             )
     return (
-        f"no room for {len(wanted.nodes)} client processes of {wanted.bundles[0]}, placed {wanted.strategy}: the "
-        "cluster has as much, but not on the nodes where it is wanted; see resources.placement and resources.nodes"
+        f"{len(requirements.nodes)} client processes of {requirements.bundles[0]} cannot be placed with "
+        f"{requirements.strategy}: the cluster has enough resources, but not on the required nodes; "
+        "see resources.placement and resources.nodes"
     )
 
 
-def _is_rays_own(kind: str) -> bool:
+def _is_predefined(kind: str) -> bool:
+    """Tell Ray's own resources from the custom resources of nodes."""
     return kind in ("CPU", "GPU", "memory", "object_store_memory") or kind.startswith(
         ("node:", "accelerator_type:", "bundle_group_", "CPU_group_", "GPU_group_")
     )

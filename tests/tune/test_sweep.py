@@ -219,7 +219,7 @@ def check_what_is_left(folder, summary):
 @pytest.mark.ray
 def test_as_many_trials_at_a_time_as_fit_in_one_group_of_wandb(ray_session, tmp_path):
     """Eight CPUs, and clients that need four: two trials at a time, and nobody waits for ever."""
-    ray_session.release()
+    ray_session.stop_idle()
     space = space_file(tmp_path, train__lr={"default": 0.003, "values": [0.003, 0.01, 0.03]})
     keys = {
         **SMALL,

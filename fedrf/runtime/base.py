@@ -1,0 +1,40 @@
+"""What the driver of a run needs of a federation, in whichever processes its clients run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+
+class Ended(NamedTuple):
+    """The end of a client's run.
+
+    Attributes
+    ----------
+    client
+        The client's name.
+    error
+        The exception that ended the run; None if the client finished.
+    lost
+        True if the client's process died, so that the client can be started again.
+    """
+
+    client: str
+    error: BaseException | None = None
+    lost: bool = False
+
+
+class Federation(Protocol):
+    """The clients and the coordinator of one run; `LocalFederation` and `RayFederation` implement it."""
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a method of the coordinator; raise `ConnectionError` if its process died."""
+
+    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
+        """Start a client, from a checkpoint if one is given."""
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Wait until a client's run ends, at most `seconds`; return the runs that ended."""
+
+    def close(self) -> None:
+        """Stop the coordinator and all clients."""

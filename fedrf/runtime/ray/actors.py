@@ -1,0 +1,91 @@
+"""The Ray actors of a federation: the coordinator, and processes that run clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fedrf.config.schema import Config
+from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.coordinator import Coordinator
+from fedrf.protocol.messages import Envelope, Reply
+from fedrf.runtime.placement import Requirements
+
+SHARED_BYTES = 100_000  # larger arrays are put into shared memory, once for all clients
+
+
+class CoordinatorActor(Coordinator):
+    """The coordinator; large aggregates are put into shared memory once instead of into every reply."""
+
+    def __init__(self, *arguments: Any) -> None:
+        os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the cores belong to the clients
+        super().__init__(*arguments)
+        self._shared: dict[str, tuple[Any, Any]] = {}
+
+    async def where(self) -> dict[str, Any]:
+        """Return process, node and GPUs."""
+        return _where()
+
+    async def exchange(self, envelope: Envelope) -> Reply:
+        """Reply with references to large arrays."""
+        reply = await super().exchange(envelope)
+        return replace(reply, parts={kind: self._share(kind, values) for kind, values in reply.parts.items()})
+
+    def _share(self, kind: str, values: Any) -> Any:
+        if values.nbytes < SHARED_BYTES:
+            return values
+        if self._shared.get(kind, (None, None))[0] is not values:
+            import ray
+
+            self._shared[kind] = (values, ray.put(values))
+        return self._shared[kind][1]
+
+
+class ClientActor:
+    """A process that runs clients, one after the other or several in threads."""
+
+    def __init__(self) -> None:
+        import fedrf.federation.worker  # noqa: F401  # takes seconds: done while the other actors start too
+
+    def where(self) -> dict[str, Any]:
+        """Return process, node and GPUs."""
+        return _where()
+
+    def run(
+        self,
+        config: Mapping[str, Any],
+        info: ClientInfo,
+        coordinator: Any,
+        requirements: Requirements,
+        _ready: object,
+    ) -> None:
+        """Run one client from beginning to end, after the call that `_ready` is the result of."""
+        from fedrf.federation.worker import run_client
+
+        # A client that reserved no GPU must not use one that its process can see.
+        accelerator = "auto" if requirements.gpus else "cpu"
+        threads = max(1, int(requirements.cpus))
+        run_client(Config.model_validate(config), info, _link(coordinator), threads, accelerator)
+
+
+def _link(coordinator: Any) -> Callable[..., Any]:
+    """Return a function that calls the coordinator actor and reads shared arrays of its replies."""
+    import ray
+
+    def call(name: str, *arguments: Any) -> Any:
+        answer = ray.get(getattr(coordinator, name).remote(*arguments))
+        if isinstance(answer, Reply):
+            parts = {k: ray.get(v) if isinstance(v, ray.ObjectRef) else v for k, v in answer.parts.items()}
+            return replace(answer, parts=parts)
+        return answer
+
+    return call
+
+
+def _where() -> dict[str, Any]:
+    import ray
+
+    context = ray.get_runtime_context()
+    return {"pid": os.getpid(), "node": context.get_node_id(), "gpus": context.get_accelerator_ids()["GPU"]}

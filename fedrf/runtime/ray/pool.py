@@ -1,0 +1,83 @@
+"""Client actors in a placement group, which reserves the resources of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedrf.runtime.placement import Requirements, describe_contention, describe_shortage
+from fedrf.runtime.ray.actors import ClientActor
+
+RESERVE_SECONDS = 10.0  # resources of actors that were just stopped take a moment to become free
+
+
+def reserve(requirements: Requirements, wait_seconds: float) -> Any:
+    """Return a placement group for the client processes; raise `ValueError` if the cluster cannot provide it."""
+    import ray
+    from ray.util import placement_group, remove_placement_group
+
+    shortage = describe_shortage(requirements, ray.cluster_resources())
+    if shortage and not wait_seconds:
+        raise ValueError(shortage)
+    group = placement_group(requirements.bundles, requirements.strategy)
+    try:
+        if group.wait(max(wait_seconds, RESERVE_SECONDS)):
+            return group
+        total, free = ray.cluster_resources(), ray.available_resources()
+        raise ValueError(describe_shortage(requirements, total) or describe_contention(requirements, total, free))
+    except BaseException:
+        remove_placement_group(group)
+        raise
+
+
+@dataclass
+class ActorPool:
+    """Client actors that run federations with the same requirements, one federation at a time.
+
+    Attributes
+    ----------
+    requirements
+        What the actors were started for.
+    group
+        The placement group; the actors are in its last bundles.
+    actors
+        The actors by their process number, which is that of their bundle among the last.
+    """
+
+    requirements: Requirements
+    group: Any
+    actors: dict[int, Any] = field(default_factory=dict)
+
+    def process_of(self, position: int) -> int:
+        """Return the number of the process that runs the client at `position`."""
+        return position // self.requirements.clients_per_actor
+
+    def start_missing(self, actor_class: type[ClientActor]) -> None:
+        """Start an actor in each bundle that has none."""
+        for process in set(range(len(self.requirements.nodes))) - set(self.actors):
+            self.actors[process] = self._start(actor_class, process)
+
+    def _start(self, actor_class: type[ClientActor], process: int) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        index = self.group.bundle_count - len(self.requirements.nodes) + process
+        # The bundle decides, not the requirements: a resumed run may have been configured for a larger machine.
+        bundle = dict(self.group.bundle_specs[index])
+        actor = ray.remote(actor_class).options(
+            num_cpus=bundle.pop("CPU", 0),
+            num_gpus=bundle.pop("GPU", 0),
+            resources=bundle,
+            max_concurrency=self.requirements.clients_per_actor,
+            max_restarts=self.requirements.max_restarts,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, index),
+        )
+        return actor.remote()
+
+    def stop(self, processes: Iterable[int]) -> None:
+        """Stop some of the actors."""
+        import ray
+
+        for process in processes:
+            ray.kill(self.actors.pop(process))

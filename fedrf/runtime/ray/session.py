@@ -1,0 +1,124 @@
+"""A connection to a Ray cluster, with client actors that are kept between runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fedrf.config.schema import ResourcesConfig
+from fedrf.errors import reason
+from fedrf.runtime.placement import Requirements, compute_requirements
+from fedrf.runtime.ray.actors import ClientActor
+from fedrf.runtime.ray.pool import ActorPool, reserve
+
+
+class ClusterResources(NamedTuple):
+    """What a Ray cluster offers, summed over its nodes."""
+
+    nodes: int
+    cpus: float
+    gpus: float
+    memory_bytes: float
+
+
+def cluster_resources(address: str) -> ClusterResources:
+    """Return what the Ray cluster at `address` offers; raise `ConnectionError` if it does not answer."""
+    _connect(address)
+    import ray
+
+    try:
+        total = ray.cluster_resources()
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        return ClusterResources(len(alive), total.get("CPU", 0), total.get("GPU", 0), total.get("memory", 0))
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str, **settings: Any) -> None:
+    """Connect to the cluster at `address`, or start Ray on this machine if it is "local"."""
+    try:
+        import ray  # takes seconds, and most commands do not need it
+
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
+    except Exception as error:
+        raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason(error)}") from error
+
+
+class RaySession:
+    """A connection to Ray that keeps client actors between runs, because starting one takes seconds of imports.
+
+    Parameters
+    ----------
+    address
+        A Ray cluster; default $RAY_ADDRESS, else a new Ray instance on this machine. Ignored if this process is
+        already connected.
+    group
+        A placement group whose last bundles are reserved for the client processes. Default: each pool of actors
+        reserves its own.
+    """
+
+    actor_class = ClientActor
+
+    _idle: ActorPool | None
+
+    def __init__(self, address: str | None = None, group: Any = None) -> None:
+        import ray
+
+        self._owns_connection = not ray.is_initialized()
+        if self._owns_connection:
+            address = address or os.environ.get("RAY_ADDRESS") or "local"
+            settings: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+            _connect(address, **settings)
+        self._group, self._idle = group, None
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def acquire(self, names: Sequence[str], resources: ResourcesConfig) -> ActorPool:
+        """Return actors for the clients `names`: the idle ones if their requirements are the same, else new ones."""
+        import ray
+
+        requirements = compute_requirements(names, resources, ray.cluster_resources())
+        if self._idle is not None and self._idle.requirements != requirements:
+            self.stop_idle()
+        pool, self._idle = self._idle, None
+        if pool is None:
+            pool = ActorPool(requirements, self._group or reserve(requirements, resources.wait_seconds))
+        pool.start_missing(self.actor_class)
+        return pool
+
+    def give_back(self, pool: ActorPool) -> None:
+        """Keep the actors of a run that has ended for the next run."""
+        self._idle = pool
+
+    def check_resources(self, names: Sequence[str], resources: ResourcesConfig) -> Requirements:
+        """Return the requirements of the clients `names`; raise `ValueError` if they cannot be reserved now."""
+        import ray
+        from ray.util import remove_placement_group
+
+        requirements = compute_requirements(names, resources, ray.cluster_resources())
+        remove_placement_group(reserve(requirements, resources.wait_seconds))
+        return requirements
+
+    def stop_idle(self) -> None:
+        """Stop idle actors, so that others can use their resources."""
+        from ray.util import remove_placement_group
+
+        if self._idle is not None:
+            self._idle.stop(list(self._idle.actors))
+            if self._idle.group is not self._group:
+                remove_placement_group(self._idle.group)
+            self._idle = None
+
+    def close(self) -> None:
+        """Stop what this session started."""
+        import ray
+
+        self.stop_idle()
+        if self._owns_connection:
+            ray.shutdown()
