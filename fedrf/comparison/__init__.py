@@ -1,1 +1,1 @@
-"""Methods, ablations and values of a key beside each other: over tasks and seeds, with tables and tests."""
+"""Comparisons of methods, ablations and values of a key over tasks and seeds, with tables and statistical tests."""

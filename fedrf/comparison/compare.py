@@ -1,4 +1,4 @@
-"""Runs the cells of a comparison one after the other; whatever happens, the tables so far are written."""
+"""Run the cells of a comparison one after the other, and update the tables after each run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrf.comparison.outcome import Comparison, Outcome
-from fedrf.comparison.plan import Cell, Plan
-from fedrf.comparison.tables import write_tables
+from fedrf.comparison.export import write_tables
+from fedrf.comparison.plan import Cell, ComparisonPlan
+from fedrf.comparison.results import CellResult, Comparison
 from fedrf.errors import reason
 from fedrf.experiment.display import percent
 from fedrf.experiment.interrupts import Interrupts
@@ -25,99 +25,104 @@ if TYPE_CHECKING:
 
 
 def compare(
-    plan: Plan, folder: Path, *, local: bool = False, address: str | None = None, session: RaySession | None = None
+    plan: ComparisonPlan,
+    folder: Path,
+    *,
+    local: bool = False,
+    address: str | None = None,
+    session: RaySession | None = None,
 ) -> tuple[Comparison, bool]:
-    """Run what is not there yet; return the comparison, and whether it came to its end or was interrupted.
+    """Run all cells that are not finished; return the comparison, and False if it was interrupted.
 
-    A run that fails is noted, and the others go on.
+    A run that fails is recorded, and the others continue.
     """
-    _claim(folder)
+    _prepare_folder(folder)
     with ExitStack() as stack:
-        stack.enter_context(_alone_in(folder))
+        stack.enter_context(_locked(folder))
         comparison = Comparison.open(plan, folder)
-        to_do = comparison.to_do()
-        announcer = Announcer(len(comparison.runs), len(to_do))
+        pending = comparison.pending()
+        printer = ProgressPrinter(len(comparison.runs), len(pending))
         write_tables(comparison)
         interrupts = stack.enter_context(Interrupts())
-        if to_do and not local and session is None:
+        if pending and not local and session is None:
             from fedrf.runtime.ray import RaySession
 
             session = stack.enter_context(RaySession(address))
-        for cell in to_do:
+        for cell in pending:
             if interrupts.wanted or not _run(comparison, cell, local, session, interrupts):
                 return comparison, False
             write_tables(comparison)
-            announcer.ended(cell, comparison.outcome(cell))
+            printer.run_ended(cell, comparison.result(cell))
     return comparison, True
 
 
 def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | None, interrupts: Interrupts) -> bool:
-    """Run one cell; tell whether it ended, well or not, and was not interrupted."""
-    folder = comparison.outcome(cell).folder
+    """Run one cell; return whether it finished or failed without being interrupted."""
+    folder = comparison.result(cell).folder
     try:
         result = run_on(cell.config, folder, local=local, session=session, observe=lambda _: interrupts.wanted)
-    except Exception as error:  # whatever went wrong with one run need not go wrong with the next
-        comparison.runs[cell.digest] = Outcome(folder, "failed", error=f"{type(error).__name__}: {reason(error)}")
+    except Exception as error:  # an error in one run must not end the others
+        comparison.runs[cell.digest] = CellResult(folder, "failed", error=f"{type(error).__name__}: {reason(error)}")
         return True
-    comparison.runs[cell.digest] = Outcome.read(folder, comparison.plan.select)
+    comparison.runs[cell.digest] = CellResult.read(folder, comparison.plan.select)
     if result.finished:
-        keep_final_weights(folder, cell.task.target)  # hundreds of runs would fill any disk
+        keep_final_weights(folder, cell.task.target)  # the checkpoints of hundreds of runs would fill the disk
     return result.finished and not interrupts.wanted
 
 
-def _claim(folder: Path) -> None:
-    """Make the folder of a comparison; one that holds anything else is not touched."""
+def _prepare_folder(folder: Path) -> None:
+    """Create the folder of a comparison; refuse one that holds anything else."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out: {folder} is a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "comparison.json").exists():
-        raise ValueError(f"--out: {folder} holds something that is no comparison; name another folder")
+        raise ValueError(f"--out: {folder} is not empty and holds no comparison; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other calls out of the folder: two would run the same cells in the same places."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the folder against other calls, which would run the same cells in the same directories."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"--out: another comparison is at work in {folder}") from None
+            raise ValueError(f"--out: another comparison is running in {folder}; choose another folder") from None
         yield
 
 
-def new_folder(plan: Plan) -> Path:
-    """Return a name for the folder of a comparison for which none was given."""
+def new_folder(plan: ComparisonPlan) -> Path:
+    """Return the default folder of a comparison, with the current time in its name."""
     return Path("comparisons") / f"{plan.recipe}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-class Announcer:
-    """A line on standard error for each run that ends, and how long the others will take."""
+class ProgressPrinter:
+    """Prints a line on standard error for each run that ends, with the estimated time for the remaining runs."""
 
-    def __init__(self, total: int, to_do: int) -> None:
-        self.total, self.to_do, self.done = total, to_do, 0
-        self.began = time.monotonic()
-        if to_do < total:
-            self._say(f"{total - to_do} of {total} runs are there already")
+    def __init__(self, total: int, pending: int) -> None:
+        self.total, self.pending, self.ended = total, pending, 0
+        self.started = time.monotonic()
+        if pending < total:
+            self._print(f"{total - pending} of {total} runs are already finished")
 
-    def ended(self, cell: Cell, outcome: Outcome) -> None:
-        """Tell what a run came to."""
-        self.done += 1
-        left = self.to_do - self.done
-        seconds = (time.monotonic() - self.began) / self.done * left
-        rest = f", about {duration(seconds)} left" if left else ""
-        result = percent(outcome.accuracy("final")) if outcome.summary else f"failed: {outcome.error}"
-        place = f"{self.total - left}/{self.total}{rest}"
-        self._say(f"[{place}] {cell.variant.name}, {cell.task.label}, seed {cell.seed}: {result}")
+    def run_ended(self, cell: Cell, result: CellResult) -> None:
+        """Print the result of a run."""
+        self.ended += 1
+        left = self.pending - self.ended
+        seconds = (time.monotonic() - self.started) / self.ended * left
+        estimate = f", about {format_duration(seconds)} left" if left else ""
+        text = percent(result.accuracy("final")) if result.summary else f"failed: {result.error}"
+        position = f"{self.total - left}/{self.total}{estimate}"
+        self._print(f"[{position}] {cell.variant.name}, {cell.task.label}, seed {cell.seed}: {text}")
 
     @staticmethod
-    def _say(text: str) -> None:
+    def _print(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def duration(seconds: float) -> str:
-    """Write a time for people.
+def format_duration(seconds: float) -> str:
+    """Return a duration as text.
 
-    >>> duration(42), duration(600), duration(3 * 3600)
+    >>> format_duration(42), format_duration(600), format_duration(3 * 3600)
     ('42 s', '10 min', '3.0 h')
     """
     if seconds < 100:

@@ -1,4 +1,4 @@
-"""Comparisons with real federations: what they leave, going on, being interrupted, and runs that fail."""
+"""Comparisons with real federations: their files, resuming, interruption, and runs that fail."""
 
 import fcntl
 import json
@@ -14,9 +14,11 @@ import pytest
 from fedrf.adaptation.selection import best, evaluations
 from fedrf.cli import app as cli
 from fedrf.comparison import compare as module
+from fedrf.comparison.analysis import choice_accuracies
 from fedrf.comparison.compare import compare
-from fedrf.comparison.outcome import Outcome
-from fedrf.comparison.plan import make_plan
+from fedrf.comparison.export import as_json
+from fedrf.comparison.plan import plan_comparison
+from fedrf.comparison.results import CellResult
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.results import RunFolder
 from fedrf.runtime.local import LocalFederation
@@ -26,8 +28,8 @@ KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.i
 FAST = [*KEYS, "train.rounds=2", "adapt.steps=2", "track.evaluate_every=1"]
 
 
-def plan_of(methods=("source-only", "fedrf-plus"), seeds=(0,), keys=FAST, **options):
-    return make_plan("digits", keys, methods=methods, seeds=seeds, **options)
+def make_plan(methods=("source-only", "fedrf-plus"), seeds=(0,), keys=FAST, **options):
+    return plan_comparison("digits", keys, methods=methods, seeds=seeds, **options)
 
 
 def times(folder):
@@ -37,12 +39,12 @@ def times(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("comparison") / "two"
-    comparison, complete = compare(plan_of(targets=("street",), seeds=(0, 1)), folder, local=True)
+    comparison, complete = compare(make_plan(targets=("street",), seeds=(0, 1)), folder, local=True)
     assert complete
     return comparison
 
 
-def test_a_folder_has_runs_and_tables(finished):
+def test_the_folder_holds_runs_and_tables(finished):
     assert {path.name for path in finished.folder.iterdir()} == {
         "runs",
         "table.md",
@@ -51,10 +53,10 @@ def test_a_folder_has_runs_and_tables(finished):
         "comparison.json",
         ".lock",
     }
-    told = json.loads((finished.folder / "comparison.json").read_text())
-    assert told == finished.as_json()
-    assert told["counts"] == {"finished": 4, "failed": 0, "unfinished": 0}
-    for cell in told["cells"]:
+    contents = json.loads((finished.folder / "comparison.json").read_text())
+    assert contents == as_json(finished)
+    assert contents["counts"] == {"finished": 4, "failed": 0, "unfinished": 0}
+    for cell in contents["cells"]:
         summary = RunFolder(finished.folder / cell["folder"]).read_summary()
         assert (summary["method"], summary["target"], summary["seed"]) == (
             cell["variant"],
@@ -65,7 +67,7 @@ def test_a_folder_has_runs_and_tables(finished):
         assert summary["communication"]["bytes_total"] == cell["bytes_total"]
 
 
-def test_the_headline_is_the_mean_of_the_last_rounds(finished):
+def test_the_first_table_shows_the_mean_after_the_last_round(finished):
     accuracies = [
         RunFolder(path.parent).read_summary()["target_accuracy"]["final"]
         for path in finished.folder.glob("runs/*-to-street/fedrf-plus/*/summary.json")
@@ -75,33 +77,34 @@ def test_the_headline_is_the_mean_of_the_last_rounds(finished):
     assert written in (finished.folder / "table.md").read_text()
 
 
-def test_the_same_call_runs_nothing_and_a_larger_one_what_is_missing(finished, capsys):
+def test_a_repeated_call_runs_nothing_and_a_larger_call_only_missing_runs(finished, capsys):
     before = times(finished.folder)
     _, complete = compare(finished.plan, finished.folder, local=True)
     assert complete
     assert times(finished.folder) == before
-    assert "4 of 4 runs are there already" in capsys.readouterr().err
-    larger = plan_of(("source-only", "fedrf-plus", "fedavg"), targets=("street",))
+    assert "4 of 4 runs are already finished" in capsys.readouterr().err
+    larger = make_plan(("source-only", "fedrf-plus", "fedavg"), targets=("street",))
     comparison, _ = compare(larger, finished.folder, local=True)
     assert times(finished.folder).items() > before.items()
     assert len(times(finished.folder)) == 5
-    assert comparison.as_json()["counts"]["finished"] == 3
+    assert as_json(comparison)["counts"]["finished"] == 3
     assert "[3/3] fedavg, → street, seed 0: " in capsys.readouterr().err
 
 
-def test_variants_that_are_the_same_are_run_once(tmp_path):
-    plan = plan_of(("fedrf-plus",), targets=("street",), vary=["align.gamma=0.005", "align.weight=1"])
+def test_variants_with_the_same_configuration_share_one_run(tmp_path):
+    plan = make_plan(("fedrf-plus",), targets=("street",), vary=["align.gamma=0.005", "align.weight=1"])
     comparison, _ = compare(plan, tmp_path / "once", local=True)
     assert len(times(tmp_path / "once")) == 1
-    first, second = comparison.as_json()["cells"]
+    first, second = as_json(comparison)["cells"]
     assert (first["variant"], second["variant"]) == ("align.gamma=0.005", "align.weight=1")
     assert first["final"] == second["final"] is not None
-    assert comparison.choices()["by information"] == comparison.choices()["oracle (chosen with target labels)"]
+    choices = choice_accuracies(comparison)
+    assert choices["by information"] == choices["oracle (chosen with target labels)"]
     assert first["folder"] == second["folder"]
 
 
 class InterruptedOnce(LocalFederation):
-    """Ctrl-C in the middle of the second run."""
+    """Raises SIGINT in the middle of the second run."""
 
     runs = 0
 
@@ -116,37 +119,37 @@ class InterruptedOnce(LocalFederation):
         return super().wait(0.02)
 
 
-def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_an_interrupted_comparison_resumes_from_the_checkpoint(tmp_path, monkeypatch):
     slow = [*KEYS, "federation.checkpoint_seconds=0", "train.rounds=8", "federation.delays={rendered: 0.05}"]
-    plan = plan_of(keys=slow, targets=("street",))
+    plan = make_plan(keys=slow, targets=("street",))
     with monkeypatch.context() as patch:
         patch.setattr("fedrf.experiment.run.LocalFederation", InterruptedOnce)
         comparison, complete = compare(plan, tmp_path / "out", local=True)
     assert not complete
-    assert comparison.as_json()["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}
+    assert as_json(comparison)["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}
     assert "| fedrf-plus | – |" in (tmp_path / "out/table.md").read_text()
-    (broken,) = tmp_path.glob("out/runs/*/fedrf-plus/*")
-    before = RunFolder(broken).rows()
+    (interrupted,) = tmp_path.glob("out/runs/*/fedrf-plus/*")
+    before = RunFolder(interrupted).rows()
     assert 2 <= max(row["round"] for row in before) < 8
     resumed, complete = compare(plan, tmp_path / "out", local=True)
     assert complete
-    assert resumed.as_json()["counts"]["finished"] == 2
-    assert resumed.as_json()["cells"][0] == comparison.as_json()["cells"][0]
-    assert RunFolder(broken).rows()[: len(before)] == before  # gone on, not begun again
-    assert RunFolder(broken).read_summary()["rounds"] == 8
+    assert as_json(resumed)["counts"]["finished"] == 2
+    assert as_json(resumed)["cells"][0] == as_json(comparison)["cells"][0]
+    assert RunFolder(interrupted).rows()[: len(before)] == before  # resumed, not started again
+    assert RunFolder(interrupted).read_summary()["rounds"] == 8
 
 
 def test_an_interruption_between_two_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.Announcer, "ended", lambda *_: signal.raise_signal(signal.SIGTERM))
-    comparison, complete = compare(plan_of(), tmp_path / "out", local=True)
+    monkeypatch.setattr(module.ProgressPrinter, "run_ended", lambda *_: signal.raise_signal(signal.SIGTERM))
+    comparison, complete = compare(make_plan(), tmp_path / "out", local=True)
     assert not complete
-    assert comparison.as_json()["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}
+    assert as_json(comparison)["counts"] == {"finished": 1, "failed": 0, "unfinished": 1}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.fixture
-def odd_features(tmp_path):
-    """Three domains, of which the last has a class that no other has: as a target it fails when it is read."""
+def feature_files(tmp_path):
+    """Three domains; the last has a class that the others lack, so that a run with it as target fails."""
     random = np.random.RandomState(0)
     for name, labels in {"a": [0, 1], "b": [0, 1], "c": [0, 1, 2]}.items():
         np.savez(tmp_path / f"{name}.npz", X=random.randn(30, 5), y=np.resize(labels, 30))
@@ -160,42 +163,42 @@ def call(monkeypatch, capsys, *arguments):
     return ended.value.code, *capsys.readouterr()
 
 
-def test_a_run_that_fails_is_noted_and_the_others_go_on(odd_features, monkeypatch, capsys):
-    keys = [*FAST, "data.name=features", f"data.root={odd_features}", "model.extractor=identity"]
+def test_a_failed_run_is_recorded_and_the_others_continue(feature_files, monkeypatch, capsys):
+    keys = [*FAST, "data.name=features", f"data.root={feature_files}", "model.extractor=identity"]
     options = ["--methods", "fedrf-plus,source-only", "--targets", "c,a", "--seeds", "0", "--local", "--json"]
-    code, out, err = call(monkeypatch, capsys, *keys, *options, "--out", odd_features / "out")
+    code, out, err = call(monkeypatch, capsys, *keys, *options, "--out", feature_files / "out")
     assert code == 1
-    told = json.loads(out)
-    assert told["counts"] == {"finished": 2, "failed": 2, "unfinished": 0}
-    failed = told["cells"][0]
+    contents = json.loads(out)
+    assert contents["counts"] == {"finished": 2, "failed": 2, "unfinished": 0}
+    failed = contents["cells"][0]
     assert (failed["target"], failed["status"], failed["final"]) == ("c", "failed", None)
     assert "label 2 is not one of the classes" in failed["error"]
-    assert err.endswith(f"fedrf: 2 of 4 runs failed; {odd_features}/out/table.csv has why\n")
-    headline = (odd_features / "out/table.md").read_text().split("\n**")[1]  # up to the next table
+    assert err.endswith(f"fedrf: 2 of 4 runs failed; {feature_files}/out/table.csv has why\n")
+    headline = (feature_files / "out/table.md").read_text().split("\n**")[1]  # the first table
     assert "| failed |" in headline
     assert "(1 of 2 runs)" in headline
 
 
-def test_json_is_alone_on_standard_output_and_slips_touch_nothing(finished, tmp_path, monkeypatch, capsys):
+def test_only_json_is_on_standard_output_and_invalid_calls_write_nothing(finished, tmp_path, monkeypatch, capsys):
     options = ["--methods", "source-only,fedrf-plus", "--targets", "street", "--seeds", "0,1", "--local"]
     code, out, _ = call(monkeypatch, capsys, "digits", *FAST, *options, "--json", "--out", finished.folder)
     assert code in (0, None)
     assert json.loads(out)["seeds"] == [0, 1]
     (tmp_path / "thesis.md").write_text("mine")
-    for arguments, complaint in (
-        (["digits", "--out", tmp_path], "holds something that is no comparison"),
+    for arguments, message in (
+        (["digits", "--out", tmp_path], "is not empty and holds no comparison"),
         (["digits", "--out", tmp_path / "thesis.md"], "is a file"),
         (["digits", "--seeds", "0,x"], "--seeds takes whole numbers, at least 0, with commas between them; got 'x'"),
         (["digits", "--methods", "fedavg,"], "--methods takes words with commas between them; got 'fedavg,'"),
     ):
         code, out, err = call(monkeypatch, capsys, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert complaint in err
+        assert message in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.md"]
 
 
-def test_an_interrupted_call_exits_with_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module.Announcer, "ended", lambda *_: signal.raise_signal(signal.SIGINT))
+def test_an_interrupted_call_exits_with_130_and_says_how_to_resume(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module.ProgressPrinter, "run_ended", lambda *_: signal.raise_signal(signal.SIGINT))
     options = ["--vary", "align.gamma=0.001,1", "--targets", "street", "--seeds", "0", "--local"]
     code, out, err = call(monkeypatch, capsys, "digits", *FAST, *options, "--out", tmp_path / "out")
     assert code == 130
@@ -204,42 +207,42 @@ def test_an_interrupted_call_exits_with_130_and_says_how_to_go_on(tmp_path, monk
     assert (tmp_path / "out/align.gamma.svg").exists()
 
 
-def test_help_teaches():
+def test_help_explains_options_and_files():
     wide = {**os.environ, "COLUMNS": "120"}
-    told = subprocess.run(
+    text = subprocess.run(
         [sys.executable, "-m", "fedrf", "compare", "--help"], capture_output=True, text=True, env=wide
     ).stdout
     for word in ("--methods", "--targets", "--sources", "--seeds", "--ablate", "--vary", "table.tex", "Examples"):
-        assert word in told
+        assert word in text
 
 
 @pytest.mark.ray
-def test_with_ray_the_same_figures(finished, tmp_path, ray_session):
-    keys = [*FAST, "resources.clients_per_actor=4"]  # one process starts in a fraction of the time
-    comparison, complete = compare(plan_of(keys=keys, targets=("street",)), tmp_path / "ray", session=ray_session)
+def test_ray_gives_the_same_results(finished, tmp_path, ray_session):
+    keys = [*FAST, "resources.clients_per_actor=4"]  # one process starts faster than four
+    comparison, complete = compare(make_plan(keys=keys, targets=("street",)), tmp_path / "ray", session=ray_session)
     assert complete
-    local = {(one["variant"], one["task"], one["seed"]): one for one in finished.as_json()["cells"]}
-    for cell in comparison.as_json()["cells"]:
+    local = {(cell["variant"], cell["task"], cell["seed"]): cell for cell in as_json(finished)["cells"]}
+    for cell in as_json(comparison)["cells"]:
         same = local[cell["variant"], cell["task"], cell["seed"]]
         assert [cell[key] for key in ("final", "bytes_total")] == [same[key] for key in ("final", "bytes_total")]
 
 
-def test_two_comparisons_do_not_work_in_one_folder(finished):
+def test_two_comparisons_cannot_run_in_one_folder(finished):
     with (finished.folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match=r"^--out: another comparison is at work in "):
+        with pytest.raises(ValueError, match=r"^--out: another comparison is running in "):
             compare(finished.plan, finished.folder, local=True)
     assert compare(finished.plan, finished.folder, local=True)[1]
 
 
-def test_another_score_selects_anew_from_runs_that_are_there(finished):
+def test_another_score_selects_again_from_finished_runs(finished):
     folder = next(iter(finished.runs.values())).folder
     rows = evaluations(RunFolder(folder).rows(), RunFolder(folder).read_summary()["target"])
     for score in ("information", "entropy", "density"):
-        assert Outcome.read(folder, score).accuracy("selected") == best(rows, score)["accuracy"]
+        assert CellResult.read(folder, score).accuracy("selected") == best(rows, score)["accuracy"]
 
 
-def test_a_wish_to_stop_that_comes_at_the_end_of_a_run_reaches_whoever_runs_several():
+def test_an_interrupt_at_the_end_of_a_run_reaches_the_comparison():
     with Interrupts() as outer:
         with Interrupts() as inner:
             os.kill(os.getpid(), signal.SIGINT)
