@@ -22,7 +22,7 @@ from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import ImageFiles, Samples
 from fedrf.models.extractors import Preparation, make_extractor
 from fedrf.models.network import DomainModel
-from fedrf.models.trunk import TrunkRows, trunk_rows
+from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.models.trunk_cache import used_bytes
 from fedrf.tca.random_features import RandomFourierFeatures
 

@@ -33,7 +33,7 @@ from fedrf.data.registry import clients_of, load_samples
 from fedrf.data.samples import Labels, Samples
 from fedrf.estimators import RFTCA
 from fedrf.models.extractors import make_extractor
-from fedrf.models.trunk import trunk_rows
+from fedrf.models.trunk_rows import trunk_rows
 from fedrf.tca.random_features import median_sigma
 
 ROWS = 1024  # at a time, whose features are in memory

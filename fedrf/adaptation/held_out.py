@@ -10,7 +10,7 @@ from fedrf.adaptation.scores import deep_embedded_validation, evenly, importance
 from fedrf.adaptation.stage import ROWS, Figures
 from fedrf.data.partition import Integers
 from fedrf.models.network import DomainModel
-from fedrf.models.trunk import TrunkRows
+from fedrf.models.trunk_rows import TrunkRows
 
 
 class HeldOut:

@@ -1,4 +1,4 @@
-"""Information and entropy of predictions, which need no labels."""
+"""Entropy and mutual information of predictions; neither needs labels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ EPSILON = 1e-8
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    """Entropy of each row, in nats."""
+    """Return the entropy of each row, in nats."""
     return -(probabilities * (probabilities + EPSILON).log()).sum(-1)
 
 
 def information(probabilities: Tensor) -> Tensor:
-    """Mutual information between sample and predicted class: diverse over all, confident on each."""
+    """Return the mutual information between samples and predicted classes.
+
+    It is high if predictions are confident for each sample and diverse over all samples.
+    """
     return entropy(probabilities.mean(0)) - entropy(probabilities).mean()

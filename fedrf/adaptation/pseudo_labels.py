@@ -1,9 +1,15 @@
-"""Labels that the target guesses for its own samples, from up to three views of them.
+"""Pseudo-labels of the target's samples, from up to three views of them.
 
-`aligned`: the nearest class centre, by cosine, in the aligned space, where the sources' labels are heard. `own`: the
-same among features of the fixed part of G, whitened, where the target's own classes lie apart if G knows them.
-`neighbours`: the vote of the nearest samples there. The last two see what alignment has lost, or nothing at all where G
-was made for something else. So each is trusted as far as its guesses agree with the aligned ones.
+===========  =========================================================================================================
+view         class scores of a sample
+===========  =========================================================================================================
+aligned      cosine similarity to the class centres in the aligned space, which depends on the sources' labels
+own          cosine similarity to the class centres among whitened features of the fixed part of G
+neighbours   vote of the nearest samples among those whitened features
+===========  =========================================================================================================
+
+The last two contain information that alignment may have lost. They are useless if G was trained for a different kind of
+data. So the weight of each is its agreement with the aligned view.
 """
 
 from __future__ import annotations
@@ -16,31 +22,39 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 REFINEMENTS = 10
-SHARPNESS = 20.0  # logits for each unit of cosine
-OWN_SHARPNESS = 40.0  # whitened rows have smaller cosines
-SURE = 0.5  # trust in the own view from which on
-QUIET = 0.6  # of its sharpness is left to the aligned view,
-FIRST = 0.25  # and of all sharpness to the first refinement, from where it grows evenly
-VOTES = 2.0  # power of the share of votes
-DOUBT = 0.02  # added to shares of votes, so that five neighbours forbid nothing
+SHARPNESS = 20.0  # logit of cosine 1
+OWN_SHARPNESS = 40.0  # larger, because whitened rows have smaller cosines
+MIN_TRUST = 0.5  # in the own view, for the next two constants to apply
+ALIGNED_WEIGHT = 0.6  # of the aligned view's logits
+FIRST_SHARPNESS = 0.25  # factor of all logits in the first refinement; it grows linearly to 1
+VOTE_POWER = 2.0
+VOTE_SMOOTHING = 0.02  # added to shares of votes, so that no class has probability 0
 NEIGHBOURS = 5
-LARGEST = 4096  # side of the matrix whose eigenvectors are sought
-CANDIDATES = 8192  # at most, for neighbours: time grows with n and not with n²
-ROWS = 1024
+MAX_EIGEN_SIZE = 4096  # rows of the matrix whose eigenvectors are computed
+MAX_CANDIDATES = 8192  # for neighbours: keeps the time linear in the number of samples
+NEIGHBOUR_BLOCK = 1024  # rows of the similarity matrix that are in memory at a time
 
-Opinion = Callable[[Tensor], Tensor]
+View = Callable[[Tensor], Tensor]  # from class probabilities to new logits
 
 
 class OwnView(NamedTuple):
-    """What the fixed part of G knows of the samples: rows of norm 1, and the nearest others of each."""
+    """Features of the target's samples from the fixed part of G.
+
+    Attributes
+    ----------
+    rows
+        Whitened features of norm 1.
+    nearest
+        Positions of each sample's nearest neighbours, (n, NEIGHBOURS).
+    """
 
     rows: Tensor
     nearest: Tensor
 
     @classmethod
     def of(cls, rows: Tensor, num_classes: int) -> OwnView | None:
-        """Return the view of some features; None where there are too few samples for one, or too much to decompose."""
-        if len(rows) <= NEIGHBOURS or min(rows.shape) > LARGEST:
+        """Return the view of some features; None if there are too few samples, or too many rows and columns."""
+        if len(rows) <= NEIGHBOURS or min(rows.shape) > MAX_EIGEN_SIZE:
             return None
         whitened = normalize(whiten(rows, num_classes))
         return cls(whitened, neighbours(whitened))
@@ -53,72 +67,73 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
     Parameters
     ----------
     probabilities
-        What the classifier predicts, (n, classes).
+        Predictions of the classifier, (n, classes).
     aligned
-        Rows in the aligned space.
+        Aligned features.
     own
-        Without it, the aligned view decides alone.
+        None: only the aligned view is used.
     """
     aligned = _centred(aligned)
 
     def aligned_view(guesses: Tensor) -> Tensor:
-        return SHARPNESS * _to_centres(aligned, guesses)
+        return SHARPNESS * _cosines_to_centres(aligned, guesses)
 
     guesses = _refine(probabilities, aligned_view)
     if own is None:
         return guesses.argmax(1)
 
     def own_view(guesses: Tensor) -> Tensor:
-        return OWN_SHARPNESS * _to_centres(own.rows, guesses)
+        return OWN_SHARPNESS * _cosines_to_centres(own.rows, guesses)
 
     def neighbours_view(guesses: Tensor) -> Tensor:
-        return VOTES * (_votes(guesses, own.nearest) + DOUBT).log()
+        return VOTE_POWER * (_votes(guesses, own.nearest) + VOTE_SMOOTHING).log()
 
-    in_own = trust(guesses, _refine(probabilities, own_view))
-    in_neighbours = trust(guesses, _votes(guesses, own.nearest))
+    own_weight = trust(guesses, _refine(probabilities, own_view))
+    neighbours_weight = trust(guesses, _votes(guesses, own.nearest))
 
-    # Soft guesses let large classes draw all centres to them: only with a view that keeps classes apart.
-    quiet, first = (QUIET, FIRST) if in_own >= SURE else (1.0, 1.0)
+    # Soft guesses pull all centres towards large classes, unless the own view keeps the classes apart.
+    aligned_weight, first = (ALIGNED_WEIGHT, FIRST_SHARPNESS) if own_weight >= MIN_TRUST else (1.0, 1.0)
 
     def all_views(guesses: Tensor) -> Tensor:
-        others = in_own * own_view(guesses) + in_neighbours * neighbours_view(guesses)
-        return quiet * aligned_view(guesses) + others
+        others = own_weight * own_view(guesses) + neighbours_weight * neighbours_view(guesses)
+        return aligned_weight * aligned_view(guesses) + others
 
     return _refine(probabilities, all_views, first).argmax(1)
 
 
-def trust(guesses: Tensor, others: Tensor) -> float:
-    """Return the agreement of two views from 0, at most half of the labels are the same, to 1, all are."""
-    agreement = (guesses.argmax(1) == others.argmax(1)).float().mean()
+def trust(guesses: Tensor, other_guesses: Tensor) -> float:
+    """Return the agreement of two views: 1 if all labels are equal, falling to 0 if half of them or fewer are."""
+    agreement = (guesses.argmax(1) == other_guesses.argmax(1)).float().mean()
     return max(0.0, 2 * float(agreement) - 1)
 
 
 def neighbours(rows: Tensor) -> Tensor:
-    """Return the most similar other rows of each, (n, NEIGHBOURS), from all or from evenly chosen candidates."""
-    count = min(len(rows), CANDIDATES)
-    candidates = torch.arange(count, device=rows.device) * len(rows) // count
-    chosen, found = rows[candidates], []
-    for start in range(0, len(rows), ROWS):
-        block = rows[start : start + ROWS]
-        itself = torch.arange(start, start + len(block), device=rows.device)[:, None] == candidates
-        similar = (block @ chosen.T).masked_fill_(itself, -torch.inf)
-        found.append(candidates[similar.topk(NEIGHBOURS, dim=1).indices])
-    return torch.cat(found)
+    """Return the positions of the most similar other rows, (n, NEIGHBOURS), among at most MAX_CANDIDATES of them."""
+    count = min(len(rows), MAX_CANDIDATES)
+    candidates = torch.arange(count, device=rows.device) * len(rows) // count  # evenly spaced
+    candidate_rows, nearest = rows[candidates], []
+    for start in range(0, len(rows), NEIGHBOUR_BLOCK):
+        block = rows[start : start + NEIGHBOUR_BLOCK]
+        is_itself = torch.arange(start, start + len(block), device=rows.device)[:, None] == candidates
+        similarities = (block @ candidate_rows.T).masked_fill_(is_itself, -torch.inf)
+        nearest.append(candidates[similarities.topk(NEIGHBOURS, dim=1).indices])
+    return torch.cat(nearest)
 
 
 def whiten(rows: Tensor, num_classes: int) -> Tensor:
-    """Return rows in which no direction drowns the others: principal components over √(variance + λ), centred.
+    """Return the principal components of the centred rows, each divided by √(variance + λ).
 
-    Few large components tell how pictures were taken; classes differ in many smaller ones. k classes span at most
-    k - 1 directions, so that λ is the k-th variance: what is much smaller is noise, and stays small.
+    A few large components describe how images were taken; classes differ in many smaller ones. The means of k classes
+    span at most k - 1 directions. So λ is the k-th largest variance: components with a much smaller one are noise and
+    stay small.
     """
     centred, count = rows - rows.mean(0), len(rows)
     is_wide = count < rows.shape[1]
     gram = (centred @ centred.T if is_wide else centred.T @ centred) / count
-    # On the CPU, because not every accelerator can.
+    # On the CPU, because not every accelerator supports eigh.
     values, vectors = torch.linalg.eigh(gram.cpu())
     variances, vectors = values.clamp(min=0).to(rows), vectors.to(rows)
-    # Few samples have fewer directions of their own, and the rest of them is noise.
+    # With few samples, only the largest variances are estimated well.
     floor = variances[-min(num_classes, max(1, count // 4), len(variances))]
     scales = (variances + floor + torch.finfo(rows.dtype).tiny).rsqrt()
     whitened: Tensor = vectors * (count * variances).sqrt() * scales if is_wide else centred @ (vectors * scales)
@@ -126,25 +141,28 @@ def whiten(rows: Tensor, num_classes: int) -> Tensor:
 
 
 def _centred(rows: Tensor) -> Tensor:
-    """Return rows of norm 1, without what all have in common: it would make all centres alike."""
+    """Return centred rows of norm 1; without centring, the class centres would be similar to each other."""
     return normalize(rows - rows.mean(0))
 
 
 def _votes(guesses: Tensor, nearest: Tensor) -> Tensor:
-    """Return the mean guess of each row's neighbours; one neighbour after the other, to save memory."""
+    """Return the mean guess of each row's neighbours; loops over the neighbours to save memory."""
     votes = torch.zeros_like(guesses)
-    for one in nearest.T:
-        votes += guesses[one]
+    for neighbour in nearest.T:
+        votes += guesses[neighbour]
     return votes / nearest.shape[1]
 
 
-def _to_centres(rows: Tensor, guesses: Tensor) -> Tensor:
-    """Return the cosine of each row with the centre of each class, as now guessed."""
+def _cosines_to_centres(rows: Tensor, guesses: Tensor) -> Tensor:
+    """Return the cosine similarity of each row to each class centre, computed from the current guesses."""
     return rows @ normalize(guesses.T @ rows).T
 
 
-def _refine(guesses: Tensor, opinion: Opinion, first: float = 1.0) -> Tensor:
-    """Guess again from what the last guesses say; softly at `first`, because what is decided early is seldom undone."""
+def _refine(guesses: Tensor, view: View, first: float = 1.0) -> Tensor:
+    """Compute guesses from the previous ones several times.
+
+    Sharpness starts at `first`: with soft guesses, early mistakes can still be corrected.
+    """
     for sharpness in torch.linspace(first, 1, REFINEMENTS).tolist():
-        guesses = (sharpness * opinion(guesses)).softmax(1)
+        guesses = (sharpness * view(guesses)).softmax(1)
     return guesses

@@ -1,13 +1,13 @@
-"""Scores of a model for which nobody needs labels of the target; `selection` says which way each points.
+"""Scores of a model that need no target labels; `selection` says whether higher or lower is better.
 
 ============= ============ ==================================================================================
-score         computed by  what it is
+score         computed by  definition
 ============= ============ ==================================================================================
 `information` the target   `information.information`: diverse over all, confident on each (Shi & Sha 2012)
 `entropy`     the target   mean of `information.entropy`: confident on each (Morerio et al. 2018)
 `density`     the target   soft neighbourhood density (Saito et al. 2021)
-`validation`  each source  accuracy on samples that it holds out
-`dev`         each source  deep embedded validation (You et al. 2019): risk on those, weighted by the density ratio
+`validation`  each source  accuracy on held-out samples
+`dev`         each source  deep embedded validation (You et al. 2019): held-out risk, weighted by the density ratio
 ============= ============ ==================================================================================
 """
 
@@ -19,29 +19,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-ROWS = 2048  # at most, where cost grows with the square of samples or features
-BLOCK = 512
-TEMPERATURE = 0.05  # of Saito et al.
-FREQUENCIES = 256
-RIDGES = torch.logspace(-4, 0, 9, dtype=torch.float64)  # ρ as shares of the features' variance
+MAX_SAMPLES = 2048  # for computations whose cost is quadratic in the number of samples or features
+DENSITY_BLOCK = 512  # rows of the similarity matrix that are in memory at a time
+TEMPERATURE = 0.05  # as in Saito et al.
+MAX_FREQUENCIES = 256
+RIDGES = torch.logspace(-4, 0, 9, dtype=torch.float64)  # candidates for ρ, relative to the features' variance
 
 
-def evenly(count: int, most: int = ROWS) -> NDArray[np.int64]:
-    """Return at most so many of `count` positions, spread evenly: samples often lie sorted by class."""
+def evenly(count: int, most: int = MAX_SAMPLES) -> NDArray[np.int64]:
+    """Return at most `most` of `count` positions, evenly spaced, because samples are often sorted by class."""
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
 @torch.no_grad()
 def density(probabilities: Tensor) -> Tensor:
-    """Return the mean entropy of the samples' neighbours: high where predictions form dense clusters.
+    """Return the soft neighbourhood density, which is high if predictions form dense clusters.
 
-    A sample's neighbours are a softmax, at temperature 0.05, of its cosine similarity to all others, by predictions. Of
-    more than 2,048 samples, so many are compared, spread evenly; never all pairs at once.
+    A softmax with temperature 0.05 over the cosine similarities between a sample's prediction and all others is its
+    distribution over neighbours; the score is the mean entropy of these distributions. Of more than 2,048 samples,
+    2,048 evenly spaced ones are used.
     """
     directions = normalize(probabilities[torch.from_numpy(evenly(len(probabilities))).to(probabilities.device)])
     entropies = []
-    for start in range(0, len(directions), BLOCK):
-        similarities = directions[start : start + BLOCK] @ directions.T / TEMPERATURE
+    for start in range(0, len(directions), DENSITY_BLOCK):
+        similarities = directions[start : start + DENSITY_BLOCK] @ directions.T / TEMPERATURE
         similarities.diagonal(start).fill_(-torch.inf)
         entropies.append(torch.special.entr(similarities.softmax(1)).sum(1))
     return torch.cat(entropies).mean()
@@ -49,49 +50,48 @@ def density(probabilities: Tensor) -> Tensor:
 
 @torch.no_grad()
 def importance_weights(training: Tensor, held_out: Tensor, target_mean: Tensor) -> Tensor:
-    """Estimate the density ratio target / source at held-out samples of a source, from nothing of the target but Σℓ.
+    """Estimate the density ratio target / source at held-out samples of a source; of the target, only Σℓ is needed.
 
-    Unconstrained least-squares importance fitting (Kanamori et al. 2009), with random features for a basis:
-    w(x) = 1 + θᵀ(Σ(x) − μ), μ being the source's mean, minimises E_source[w²]/2 − E_target[w] + ρ|θ|²/2 for
-    (Cov + ρI) θ = Σℓ − μ, as E_target[w] takes no more than Σℓ. The constant is not penalised: a large ρ means equal
-    weights. Which ρ, leaving out one sample of the source at a time tells. Ratios below 0 become 0, and then the mean
-    over the training samples 1, which is that of the true ratio.
+    Unconstrained least-squares importance fitting (Kanamori et al. 2009) with random features as the basis. The ratio
+    w(x) = 1 + θᵀ(Σ(x) − μ), where μ is the source's mean, minimises E_source[w²]/2 − E_target[w] + ρ|θ|²/2. The
+    solution is (Cov + ρI) θ = Σℓ − μ, because E_target[w] depends on the target only through Σℓ. The constant is not
+    penalised: a large ρ gives equal weights. Leave-one-out cross-validation on the source chooses ρ. Negative ratios
+    become 0; then all are scaled to mean 1 over the training samples, the mean of the true ratio.
 
     Parameters
     ----------
     training, held_out
-        Random features of the source; the first 256 frequencies are used, which bounds the cost for any N.
+        Random features of the source; only the first 256 frequencies are used, which bounds the cost for any N.
     target_mean
         Σℓ of the target.
     """
-    known, fresh, target = (_basis(values) for values in (training, held_out, target_mean))
-    count, mean = len(known), known.mean(0)
-    values, vectors = torch.linalg.eigh((known - mean).T @ (known - mean) / count)
-    known, fresh, shift = (known - mean) @ vectors, (fresh - mean) @ vectors, (target - mean) @ vectors
-    tiny = torch.finfo(values.dtype).eps
-    best, slope = torch.inf, torch.zeros_like(shift)
-    for ridge in RIDGES * values.sum().clamp(min=tiny):
-        inverse = 1 / (values.clamp(min=0) + ridge)
-        ratios = 1 + known @ (inverse * shift)
-        spared = 1 - (1 + known.square() @ inverse) / count  # 1 − leverage
-        left_out = ratios / spared * (1 - 1 / count)
-        gain = (1 + shift.square() @ inverse + (ratios.square() / spared).mean() / count) * (1 - 1 / count)
+    training, held_out, target = (_basis(features) for features in (training, held_out, target_mean))
+    count, mean = len(training), training.mean(0)
+    variances, vectors = torch.linalg.eigh((training - mean).T @ (training - mean) / count)
+    training, held_out, shift = ((values - mean) @ vectors for values in (training, held_out, target))
+    best_risk, theta = torch.inf, torch.zeros_like(shift)
+    for ridge in RIDGES * variances.sum().clamp(min=torch.finfo(variances.dtype).eps):
+        inverse = 1 / (variances.clamp(min=0) + ridge)
+        ratios = 1 + training @ (inverse * shift)
+        rest = 1 - (1 + training.square() @ inverse) / count  # 1 − leverage
+        left_out = ratios / rest * (1 - 1 / count)
+        gain = (1 + shift.square() @ inverse + (ratios.square() / rest).mean() / count) * (1 - 1 / count)
         risk = float(left_out.square().mean() / 2 - gain)
-        if risk < best:
-            best, slope = risk, inverse * shift
-    weights: Tensor = (1 + fresh @ slope).clamp(min=0) / (1 + known @ slope).clamp(min=0).mean()
+        if risk < best_risk:
+            best_risk, theta = risk, inverse * shift
+    weights: Tensor = (1 + held_out @ theta).clamp(min=0) / (1 + training @ theta).clamp(min=0).mean()
     return weights
 
 
 def _basis(features: Tensor) -> Tensor:
-    """Return cosines and sines of the first frequencies."""
+    """Return the cosines and sines of the first frequencies."""
     waves: Tensor = features.double().unflatten(-1, (2, -1))
-    return waves[..., :FREQUENCIES].flatten(-2)
+    return waves[..., :MAX_FREQUENCIES].flatten(-2)
 
 
 def deep_embedded_validation(losses: Tensor, weights: Tensor) -> Tensor:
-    """Return the risk on the target: the mean of the weighted losses, with the weights, of known mean 1, as control."""
+    """Estimate the risk on the target: the mean weighted loss; the weights, whose mean is 1, are a control variate."""
     weighted = weights * losses
     covariance = torch.cov(torch.stack([weighted, weights]))
-    control = -covariance[0, 1] / covariance[1, 1] if covariance[1, 1] > 0 else torch.zeros_like(covariance[0, 1])
-    return weighted.mean() + control * (weights.mean() - 1)
+    coefficient = -covariance[0, 1] / covariance[1, 1] if covariance[1, 1] > 0 else torch.zeros_like(covariance[0, 1])
+    return weighted.mean() + coefficient * (weights.mean() - 1)

@@ -22,7 +22,7 @@ from fedrf.adaptation.scores import density
 from fedrf.config.schema import Config
 from fedrf.models.extractors.two_scales import UpperBlocks
 from fedrf.models.network import Batch, DomainModel
-from fedrf.models.trunk import IN_MEMORY, TrunkRows
+from fedrf.models.trunk_rows import MEMORY_LIMIT, TrunkRows
 
 ROWS = 2048
 Figures = dict[str, float]
@@ -78,7 +78,7 @@ class TargetStage:
         loss = -information(probabilities)
         if self.settings.consistency and isinstance(model.adapter, UpperBlocks) and not model.adapter_is_applied:
             # From seed and step alone: resuming needs no memory.
-            varied = model.adapter.varied(batch.inputs, np.random.RandomState([self.seed, number, 0x3A4F]))
+            varied = model.adapter.augmented(batch.inputs, np.random.RandomState([self.seed, number, 0x3A4F]))
             # Little at first: to agree with oneself keeps mistakes as they are.
             weight = self.settings.consistency * min(1.0, number / self.settings.steps)
             loss = loss + weight * cross_entropy(model(varied), probabilities.detach())
@@ -100,7 +100,7 @@ class TargetStage:
 def _own_view(trunk: TrunkRows, model: DomainModel) -> OwnView | None:
     """Return what these rows tell of all samples, unless that is more than may be in memory."""
     (some,) = trunk.pieces(np.zeros(1, dtype=np.int64), 1)
-    if len(trunk) * _pooled(some).nbytes > IN_MEMORY:
+    if len(trunk) * _pooled(some).nbytes > MEMORY_LIMIT:
         return None
     rows = torch.cat([_pooled(rows.to(model.device)) for rows in trunk.split(ROWS)])
     return OwnView.of(rows, model.num_classes)

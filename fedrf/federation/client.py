@@ -41,7 +41,7 @@ from fedrf.models.extractors import make_extractor
 from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel, NoRandomFeatures
 from fedrf.models.normalization import moments
-from fedrf.models.trunk import TrunkRows, trunk_rows
+from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.protocol.messages import (
     Aligner,
     AnyMessage,
@@ -124,7 +124,7 @@ class Client:
             self.stage.known = self.trunk
         self.held_out: HeldOut | None = None
         if self.labels is not None and len(held_out):
-            self.held_out = HeldOut(self.training, held_out, self.labels, self.own.moves)
+            self.held_out = HeldOut(self.training, held_out, self.labels, self.own.extractor_changes)
         self.probabilities: Tensor | None = None
         self.has_started: Callable[[], None] = lambda: None
         self._warm_start()

@@ -1,7 +1,7 @@
-"""A client's own Σℓ, as a mean over the batch, over the past, or over the whole local set.
+"""The mean embedding Σℓ of a client: over the batch, as a running mean, or over the whole local data set.
 
-Whatever it averages over, it is differentiable in the batch at hand, so that L_MMD reaches the extractor; what is sent
-is a detached copy.
+Each of them is differentiable in the current batch, so that L_MMD has a gradient for the extractor. Clients send a
+detached copy.
 """
 
 from __future__ import annotations
@@ -15,36 +15,49 @@ from fedrf.tca.mmd import mean_embedding
 
 
 class OwnEmbedding(nn.Module):
-    """Keeps what has to be remembered between rounds, in buffers, so that checkpoints have it.
+    """Computes Σℓ in each round; what it keeps between rounds is in buffers and so in checkpoints.
 
     Parameters
     ----------
     size
-        2N.
+        Number of random features, 2N.
     message
-        ``batch``; ``running``, bias-corrected; or ``exact``, recomputed every `refresh` rounds where the extractor
-        moves, and once where it does not.
+        ``batch``: mean over the batch. ``running``: exponential moving average over the batches, bias-corrected.
+        ``exact``: mean over all samples, recomputed every `refresh` rounds if the extractor changes, else once.
     memory
-        Share of the past in a running mean.
+        Weight of the past in the running mean.
+    extractor_changes
+        Whether the extractor changes from round to round.
 
     Attributes
     ----------
     outdated
-        Set it when the extractor was replaced: the next exact mean is a new one.
+        Set it after replacing the extractor: the exact mean is then recomputed in the next round.
     """
 
+    # Buffers keep these names because weight files contain them.
     mean: Tensor
     rounds: Tensor
 
-    def __init__(self, size: int, message: str, memory: float = 0.9, refresh: int = 5, moves: bool = True) -> None:
+    def __init__(
+        self, size: int, message: str, memory: float = 0.9, refresh: int = 5, extractor_changes: bool = True
+    ) -> None:
         super().__init__()
-        self.message, self.memory, self.refresh, self.moves = message, memory, refresh, moves
-        self.outdated = False
+        self.message, self.memory, self.refresh = message, memory, refresh
+        self.extractor_changes, self.outdated = extractor_changes, False
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
 
     def forward(self, features: Tensor, whole_set: Iterable[Tensor]) -> Tensor:
-        """Return Σℓ for this round from the batch's random features; `whole_set` yields those of all samples."""
+        """Return Σℓ for this round.
+
+        Parameters
+        ----------
+        features
+            Random features of the batch.
+        whole_set
+            Random features of all samples, in pieces; read only when the exact mean is recomputed.
+        """
         batch = mean_embedding(features)
         if self.message == "batch":
             return batch
@@ -53,12 +66,12 @@ class OwnEmbedding(nn.Module):
         if self.message == "running":
             blend = self.memory * self.mean + (1 - self.memory) * batch
             self.mean.copy_(blend.detach())
-            # Divided by the weights that were given out so far: the first mean is the first batch's.
+            # Bias correction: the first running mean is the mean of the first batch.
             return blend / (1 - self.memory ** (number + 1))
-        if number == 0 or self.outdated or (self.moves and number % self.refresh == 0):
+        if number == 0 or self.outdated or (self.extractor_changes and number % self.refresh == 0):
             self.mean.copy_(_mean(whole_set))
             self.outdated = False
-        # The value of the whole set, the gradient of the batch.
+        # The value is that of the whole set, the gradient that of the batch.
         return self.mean + (batch - batch.detach())
 
 

@@ -160,16 +160,16 @@ class DomainModel(LightningModule):
     @contextmanager
     def settled(self, pieces: Callable[[], Iterable[Tensor]]) -> Iterator[None]:
         """Use statistics of all samples, which come through the trunk in pieces, where aligned ones are normalised."""
-        if self.normalization is None or self.normalization.is_settled:
+        if self.normalization is None or self.normalization.use_population:
             yield
             return
         with torch.no_grad():
-            self.normalization.settle(self.features(rows.to(self.device)) @ self.aligner for rows in pieces())
-        self.normalization.is_settled = True
+            self.normalization.fit_population(self.features(rows.to(self.device)) @ self.aligner for rows in pieces())
+        self.normalization.use_population = True
         try:
             yield
         finally:
-            self.normalization.is_settled = False
+            self.normalization.use_population = False
 
     @torch.no_grad()
     def get_part(self, kind: str) -> Tensor:

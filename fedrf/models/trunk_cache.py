@@ -1,9 +1,9 @@
-"""What backbones made of samples, on disk: a row a sample, shared by all runs and processes of this machine.
+"""Cache of trunk outputs on disk, shared by all runs and processes of a machine.
 
-A file has all rows of a domain under one key, most of them holes at first. A row counts once its mark is set, which is
-after it was written: a crash loses what was being computed and no more, clients that hold different parts of a domain
-fill the same file, and so do processes that need the same rows: what two of them compute twice is the same. Room is
-reserved before anything is computed. A file that is removed to make room lives on for those who have it open.
+Each file holds the outputs of one domain under one key, one row per sample. It is sparse: rows that were not computed
+take no space. A row is valid once its mark is set, which happens after the row was written, so that a crash loses only
+the rows in progress. Several processes can fill the same file; a row that two of them compute has the same value. Space
+is reserved before rows are computed. A file that is evicted stays readable for processes that have it open.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from numpy.typing import NDArray
 
 DEFAULT_GB = 20.0
 SUFFIX = ".rows"
-HEADER = 4096  # bytes, for what the rows are
+HEADER = 4096  # bytes; JSON with number, type and shape of the rows
 Rows = NDArray[np.int64]
 
 
 def cache_folder() -> Path:
-    """Return $FEDRF_CACHE, else the user's cache folder."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedrf"
-    return Path(os.environ.get("FEDRF_CACHE") or usual).expanduser()
+    """Return $FEDRF_CACHE; by default, fedrf's folder in the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedrf"
+    return Path(os.environ.get("FEDRF_CACHE") or default).expanduser()
 
 
 def limit_bytes() -> int:
-    """Return how much the cache may hold: $FEDRF_CACHE_GB, else 20 GB."""
+    """Return the maximum size of the cache: $FEDRF_CACHE_GB, by default 20 GB."""
     given = os.environ.get("FEDRF_CACHE_GB")
     try:
         limit = DEFAULT_GB if not given else float(given)
@@ -46,13 +46,13 @@ def limit_bytes() -> int:
 
 
 def used_bytes() -> int:
-    """Return what the cache takes on disk, or will take when those who fill it are done."""
+    """Return the size of the cache on disk, including reserved space."""
     return sum(size for size, _ in _entries().values())
 
 
 def _entries() -> dict[Path, tuple[int, float]]:
     """Return size and time of last use of each file."""
-    found = {}
+    entries = {}
     for path in cache_folder().glob(f"*{SUFFIX}"):
         try:
             with path.open("rb") as file:
@@ -60,12 +60,12 @@ def _entries() -> dict[Path, tuple[int, float]]:
                 reserved = _read_header(file).get("reserved", 0)
         except (OSError, ValueError):  # removed by another process, or damaged
             continue
-        found[path] = (max(512 * stat.st_blocks, reserved), stat.st_mtime)
-    return found
+        entries[path] = (max(512 * stat.st_blocks, reserved), stat.st_mtime)
+    return entries
 
 
 def _make_room(needed: int, path: Path) -> bool:
-    """Remove what was not used for longest until a file of `needed` bytes fits; tell whether it does."""
+    """Remove the least recently used files until `path` can have `needed` bytes; return whether it can."""
     entries, limit = _entries(), limit_bytes()
     entries.pop(path, None)
     if needed > limit:
@@ -84,27 +84,27 @@ def _path(key: str) -> Path:
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:
-    about = json.loads(os.pread(file.fileno(), HEADER, 0).rstrip(b"\0"))
-    if not isinstance(about, dict):
+    header = json.loads(os.pread(file.fileno(), HEADER, 0).rstrip(b"\0"))
+    if not isinstance(header, dict):
         raise ValueError("no header")
-    return about
+    return header
 
 
 class Entry:
-    """The rows of one domain under one key, in an open file: header, a mark for each row, rows."""
+    """An open cache file: header, one mark per row, rows."""
 
     def __init__(self, file: BinaryIO) -> None:
-        about = _read_header(file)
-        self._file, self._about = file, about
-        self.count, self.dtype, self.shape = about["count"], np.dtype(about["dtype"]), tuple(about["shape"])
+        header = _read_header(file)
+        self._file, self._header = file, header
+        self.count, self.dtype, self.shape = header["count"], np.dtype(header["dtype"]), tuple(header["shape"])
         self._start = HEADER + -(-self.count // HEADER) * HEADER
         self._row_bytes = int(np.prod(self.shape)) * self.dtype.itemsize
 
     @classmethod
     def find(cls, key: str) -> Entry | None:
-        """Open the file of a key, if there is one that is whole."""
+        """Open the file of a key; None if there is no intact one."""
         path = _path(key)
-        with _complaining():
+        with _errors_explained():
             try:
                 entry = cls(path.open("r+b"))
                 os.utime(path)
@@ -114,41 +114,46 @@ class Entry:
                 return None
             except (ValueError, KeyError, TypeError):
                 pass
-            path.unlink(missing_ok=True)  # cut off, or no sense in it
+            path.unlink(missing_ok=True)  # truncated or damaged
         return None
 
     @classmethod
     def reserve(cls, key: str, count: int, sample: NDArray[Any], rows: Rows) -> Entry | None:
-        """Open the file of a key, or make it for `count` rows like `sample`; None if `rows` do not fit in."""
-        with _complaining(), _lock():
-            entry = cls.find(key) or cls._make(_path(key), count, sample)
-            taken = 512 * os.fstat(entry._file.fileno()).st_blocks
-            needed = max(taken, entry._about.get("reserved", 0)) + len(entry.missing(rows)) * entry._row_bytes
-            needed = min(needed, entry._start + count * entry._row_bytes)  # others may have reserved the same rows
+        """Open or create the file of a key and reserve space for `rows`; None if they do not fit into the cache.
+
+        A new file has `count` rows with the type and shape of `sample`.
+        """
+        with _errors_explained(), _lock():
+            entry = cls.find(key) or cls._create(_path(key), count, sample)
+            used = 512 * os.fstat(entry._file.fileno()).st_blocks
+            needed = max(used, entry._header.get("reserved", 0)) + len(entry.missing(rows)) * entry._row_bytes
+            needed = min(
+                needed, entry._start + count * entry._row_bytes
+            )  # other processes may have reserved the same rows
             if not _make_room(needed, _path(key)):
                 if len(entry.missing(np.arange(count))) == count:
                     _path(key).unlink(missing_ok=True)
                 return None
-            entry._put(json.dumps(entry._about | {"reserved": needed}).encode().ljust(HEADER, b"\0"), 0)
+            entry._write_at(json.dumps(entry._header | {"reserved": needed}).encode().ljust(HEADER, b"\0"), 0)
         return entry
 
     @classmethod
-    def _make(cls, path: Path, count: int, sample: NDArray[Any]) -> Entry:
-        about = json.dumps({"count": count, "dtype": sample.dtype.name, "shape": sample.shape}).encode()
-        number, draft = mkstemp(dir=path.parent)
+    def _create(cls, path: Path, count: int, sample: NDArray[Any]) -> Entry:
+        header = json.dumps({"count": count, "dtype": sample.dtype.name, "shape": sample.shape}).encode()
+        descriptor, temporary = mkstemp(dir=path.parent)
         try:
-            file = os.fdopen(number, "r+b", buffering=0)
-            file.write(about.ljust(HEADER, b"\0"))
+            file = os.fdopen(descriptor, "r+b", buffering=0)
+            file.write(header.ljust(HEADER, b"\0"))
             entry = cls(file)
             file.truncate(entry._start + count * sample.nbytes)
-            os.replace(draft, path)
+            os.replace(temporary, path)
         except BaseException:
-            os.unlink(draft)
+            os.unlink(temporary)
             raise
         return entry
 
     def missing(self, rows: Rows) -> Rows:
-        """Return those of the rows that are not there yet."""
+        """Return those of `rows` that have not been written."""
         marks = np.frombuffer(os.pread(self._file.fileno(), self.count, HEADER), dtype=np.uint8)
         missing: Rows = rows[marks[rows] == 0]
         return missing
@@ -156,25 +161,25 @@ class Entry:
     def write(self, rows: Rows, values: NDArray[Any]) -> None:
         """Write some rows, then mark them."""
         values = np.ascontiguousarray(values)
-        with _complaining():
+        with _errors_explained():
             for row, value in zip(rows, values, strict=True):
-                self._put(value.tobytes(), self._start + int(row) * value.nbytes)
+                self._write_at(value.tobytes(), self._start + int(row) * value.nbytes)
             os.fdatasync(self._file.fileno())
             for row in rows:
-                self._put(b"\1", HEADER + int(row))
+                self._write_at(b"\1", HEADER + int(row))
 
-    def _put(self, content: bytes, position: int) -> None:
+    def _write_at(self, content: bytes, position: int) -> None:
         if os.pwrite(self._file.fileno(), content, position) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def values(self) -> NDArray[Any]:
-        """Return all rows, mapped into memory; those that are missing are zeros."""
+        """Return all rows as a memory map; missing rows are zeros."""
         return np.memmap(self._file, self.dtype, mode="r", offset=self._start, shape=(self.count, *self.shape))
 
 
 @contextmanager
 def _lock() -> Iterator[None]:
-    """Let one process at a time see what is free and take it."""
+    """Let only one process at a time reserve space."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -182,11 +187,12 @@ def _lock() -> Iterator[None]:
 
 
 @contextmanager
-def _complaining() -> Iterator[None]:
+def _errors_explained() -> Iterator[None]:
+    """Raise errors of the file system as a `ValueError` that names the folder and the settings to change."""
     try:
         yield
     except OSError as error:
         raise ValueError(
-            f"{cache_folder()}: cannot be used ({error.strerror}); name another folder in FEDRF_CACHE, or set "
+            f"{cache_folder()}: cannot be used ({error.strerror}); set FEDRF_CACHE to another folder, or "
             "model.cache=memory"
         ) from error

@@ -1,4 +1,4 @@
-"""Information and entropy, by hand and at their limits."""
+"""Entropy and mutual information: hand-computed values and limits."""
 
 from math import log
 
@@ -8,7 +8,7 @@ import torch
 from fedrf.adaptation.information import entropy, information
 
 
-def test_entropy_of_certainty_and_of_ignorance():
+def test_entropy_of_one_hot_and_of_uniform_predictions():
     torch.testing.assert_close(entropy(torch.eye(4)), torch.zeros(4), rtol=0, atol=1e-6)
     torch.testing.assert_close(entropy(torch.full((2, 4), 0.25)), torch.full((2,), log(4.0)))
 
@@ -16,5 +16,5 @@ def test_entropy_of_certainty_and_of_ignorance():
 def test_information_is_highest_for_confident_and_diverse_predictions():
     confident_and_diverse = torch.eye(4)
     assert float(information(confident_and_diverse)) == pytest.approx(log(4), abs=1e-5)
-    assert float(information(torch.eye(4)[[0, 0, 0]])) == pytest.approx(0, abs=1e-5)  # one class for all
-    assert float(information(torch.full((5, 4), 0.25))) == pytest.approx(0, abs=1e-5)  # no opinion
+    assert float(information(torch.eye(4)[[0, 0, 0]])) == pytest.approx(0, abs=1e-5)  # the same class for all
+    assert float(information(torch.full((5, 4), 0.25))) == pytest.approx(0, abs=1e-5)  # uniform

@@ -1,4 +1,4 @@
-"""Scores against skada's, against the formulas written out, and density ratios against exact ones."""
+"""Scores compared with skada and with hand-computed values; density ratios compared with exact ones."""
 
 import numpy as np
 import pytest
@@ -19,47 +19,47 @@ from skada.datasets import make_shifted_datasets  # noqa: E402
 from skada.metrics import DeepEmbeddedValidation, PredictionEntropyScorer, SoftNeighborhoodDensity  # noqa: E402
 
 
-class Opinions(ClassifierMixin, BaseEstimator):
-    """Takes what it is shown for class probabilities."""
+class InputAsPrediction(ClassifierMixin, BaseEstimator):
+    """Returns its input as class probabilities."""
 
     def predict_proba(self, X, **_):
         return X
 
 
-def opinions(count, classes=5, seed=0, sharpness=3.0):
+def random_predictions(count, classes=5, seed=0, sharpness=3.0):
     logits = sharpness * torch.randn(count, classes, generator=torch.Generator().manual_seed(seed)).double()
     return logits.softmax(1)
 
 
 def by_skada(scorer, probabilities):
-    """skada's score of predictions for a target; it wants a source too, and does not look at it."""
+    """skada's score of a target's predictions; it requires source samples too, but ignores them."""
     rows = torch.cat([probabilities, probabilities[:2]]).numpy()
     domain = np.r_[np.full(len(probabilities), -2), 1, 1]
-    return scorer._score(None, Opinions(), rows, np.arange(len(rows)) % 2, sample_domain=domain)
+    return scorer._score(None, InputAsPrediction(), rows, np.arange(len(rows)) % 2, sample_domain=domain)
 
 
-@pytest.mark.parametrize("count", [2, 37, 600, 1500])  # within a block, and over its edges
-def test_density_is_that_of_skada(count):
-    probabilities = opinions(count)
-    skadas = by_skada(SoftNeighborhoodDensity(), probabilities)  # who leaves e^-40 of the diagonal
-    assert float(density(probabilities)) == pytest.approx(skadas, rel=1e-6, abs=1e-6)
+@pytest.mark.parametrize("count", [2, 37, 600, 1500])  # one block, and several
+def test_density_equals_skadas(count):
+    probabilities = random_predictions(count)
+    expected = by_skada(SoftNeighborhoodDensity(), probabilities)  # with e^-40 of the diagonal
+    assert float(density(probabilities)) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-def test_entropy_is_that_of_skada():
-    probabilities = opinions(50)
-    # Which takes the mean over samples and classes, and whose sign makes more better.
+def test_entropy_equals_skadas():
+    probabilities = random_predictions(50)
+    # skada takes the mean over samples and classes, and its sign is such that higher is better.
     expected = -5 * by_skada(PredictionEntropyScorer(), probabilities)
     assert float(entropy(probabilities).mean()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_density_by_hand():
-    """Two clusters of 4 and 2, as sharp as can be: the others of one's cluster are the neighbours, all alike."""
+    """Two clusters of 4 and 2 one-hot predictions: the neighbours are the other samples of the cluster, equally."""
     probabilities = torch.eye(3)[[0, 0, 0, 0, 1, 1]].double()
     assert float(density(probabilities)) == pytest.approx(4 / 6 * np.log(3), rel=1e-6)
 
 
-def test_many_samples_are_thinned_out_evenly():
-    probabilities = opinions(4096)
+def test_many_samples_are_subsampled_evenly():
+    probabilities = random_predictions(4096)
     assert float(density(probabilities)) == float(density(probabilities[evenly(4096)]))
     assert float(density(probabilities)) != float(density(probabilities[:2048]))
     assert evenly(5).tolist() == [0, 1, 2, 3, 4]
@@ -67,15 +67,17 @@ def test_many_samples_are_thinned_out_evenly():
     assert (evenly(60_000)[0], evenly(60_000)[-1], len(evenly(60_000))) == (0, 59_999, 2048)
 
 
-def test_deep_embedded_validation_is_that_of_skada():
+def test_deep_embedded_validation_equals_skadas():
     X, y, domain = make_shifted_datasets(20, 20, shift="covariate_shift", random_state=0)
     pipeline = make_da_pipeline(LogisticRegression()).fit(X, y.copy(), sample_domain=domain)
-    seen = {}
+    recorded = {}
 
     def losses(labels, probabilities):
-        """Cross-entropy as a column: beside skada's column of weights, a row would become a matrix."""
-        seen["losses"] = cross_entropy(torch.log(torch.tensor(probabilities)), torch.tensor(labels), reduction="none")
-        return seen["losses"].numpy()[:, None]
+        """Cross-entropy as a column, because skada multiplies it by a column of weights."""
+        recorded["losses"] = cross_entropy(
+            torch.log(torch.tensor(probabilities)), torch.tensor(labels), reduction="none"
+        )
+        return recorded["losses"].numpy()[:, None]
 
     scorer = DeepEmbeddedValidation(loss_func=losses, random_state=0)
     expected = -scorer._score(None, pipeline, X, y, sample_domain=domain)
@@ -84,16 +86,16 @@ def test_deep_embedded_validation_is_that_of_skada():
     chances = scorer.domain_classifier_.predict_proba(held_out)
     weights = torch.tensor(len(training) / (~source).sum() * chances[:, 0] / chances[:, 1])
     assert weights.std() > 0.1
-    assert float(deep_embedded_validation(seen["losses"], weights)) == pytest.approx(expected, rel=1e-9)
+    assert float(deep_embedded_validation(recorded["losses"], weights)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_equal_weights_are_plain_validation():
+def test_equal_weights_give_the_mean_loss():
     losses = torch.tensor([0.5, 1.0, 3.0])
     assert float(deep_embedded_validation(losses, torch.ones(3))) == 1.5
 
 
-def test_the_control_variate_takes_away_the_noise_of_the_weights():
-    """Constant losses have a risk that no sample of weights should change."""
+def test_the_control_variate_removes_the_noise_of_the_weights():
+    """The risk of a constant loss does not depend on the weights."""
     weights = torch.rand(20, generator=torch.Generator().manual_seed(0)) * 3
     assert float(deep_embedded_validation(torch.full((20,), 0.7), weights)) == pytest.approx(0.7, rel=1e-5)
 
@@ -116,8 +118,8 @@ def test_density_ratios_of_two_gaussians(columns, shift, correlation):
     assert weights.min() >= 0
 
 
-def test_the_ridge_is_the_one_that_leaving_out_one_sample_at_a_time_finds():
-    """Without the shortcut: the least-squares problem, constant included, is solved anew without each sample."""
+def test_the_ridge_is_chosen_by_leave_one_out_cross_validation():
+    """The reference solves the least-squares problem, constant included, once without each sample."""
     random = np.random.RandomState(0)
     source, target = (torch.from_numpy(random.randn(60, 3) + shift).float() for shift in (0, 0.5))
     features = RandomFourierFeatures(3, 8, 1.5)
@@ -126,34 +128,34 @@ def test_the_ridge_is_the_one_that_leaving_out_one_sample_at_a_time_finds():
     def with_constant(values):
         return np.c_[np.ones(len(values)), values.double().numpy()]
 
-    rows, wanted = with_constant(training), with_constant(target_mean[None])[0]
+    rows, expectation = with_constant(training), with_constant(target_mean[None])[0]
     variance = float(training.double().var(0, correction=0).sum())
 
-    def solved(some, ridge):
-        return np.linalg.solve(some.T @ some / len(some) + np.diag([0.0, *[ridge] * 16]), wanted)
+    def solve(samples, ridge):
+        return np.linalg.solve(samples.T @ samples / len(samples) + np.diag([0.0, *[ridge] * 16]), expectation)
 
     def risk(ridge):
-        without = [solved(np.delete(rows, one, axis=0), ridge * 40 / 39) for one in range(40)]
-        return np.mean([(row @ theta) ** 2 / 2 - wanted @ theta for row, theta in zip(rows, without, strict=True)])
+        thetas = [solve(np.delete(rows, index, axis=0), ridge * 40 / 39) for index in range(40)]
+        return np.mean([(row @ theta) ** 2 / 2 - expectation @ theta for row, theta in zip(rows, thetas, strict=True)])
 
-    theta = solved(rows, min((float(share) * variance for share in RIDGES), key=risk))
+    theta = solve(rows, min((float(share) * variance for share in RIDGES), key=risk))
     expected = np.maximum(with_constant(held_out) @ theta, 0) / np.maximum(rows @ theta, 0).mean()
     np.testing.assert_allclose(importance_weights(training, held_out, target_mean).numpy(), expected, rtol=1e-6)
 
 
-def test_equal_domains_have_equal_weights_and_so_have_samples_that_are_all_alike():
+def test_equal_domains_have_equal_weights_and_identical_samples_finite_ones():
     values = torch.from_numpy(np.random.RandomState(0).randn(900, 3)).float()
     features = RandomFourierFeatures(3, 100, 1.0)(values)
     weights = importance_weights(features[:300], features[300:600], features[:300].mean(0))
     torch.testing.assert_close(weights, torch.ones_like(weights), rtol=0, atol=1e-3)
-    fresh = importance_weights(features[:300], features[300:600], features[600:].mean(0))
-    assert fresh.std() < 0.5
-    alike = importance_weights(features[:1].expand(9, -1), features[:1].expand(4, -1), features[5])
-    assert alike.isfinite().all()
+    other_samples = importance_weights(features[:300], features[300:600], features[600:].mean(0))
+    assert other_samples.std() < 0.5
+    identical = importance_weights(features[:1].expand(9, -1), features[:1].expand(4, -1), features[5])
+    assert identical.isfinite().all()
 
 
-def test_deep_embedded_validation_is_nearer_to_the_risk_on_the_target_than_validation():
-    """A loss that grows in the direction in which the target lies."""
+def test_deep_embedded_validation_is_closer_to_the_target_risk_than_validation():
+    """The loss grows in the direction of the target."""
     random = np.random.RandomState(1)
     source, target = (torch.from_numpy(random.randn(3000, 3)).float() for _ in range(2))
     target[:, 0] += 1

@@ -15,7 +15,7 @@ from fedrf.data.registry import POOL, load_samples, oracle_halves
 from fedrf.data.samples import Arrays, ImageFiles, Samples
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.worker import _open
-from fedrf.models.trunk import TrunkRows, trunk_rows
+from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from tests.methods.toys import (
     CLASSES,
     COUNTS,

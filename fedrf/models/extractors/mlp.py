@@ -1,4 +1,4 @@
-"""A multilayer perceptron, for extractors that are learned from scratch."""
+"""A small multilayer perceptron that is trained from scratch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedrf.models.extractors.layers import Pixels
 def small_mlp(shape: tuple[int, ...], out_features: int = 128) -> nn.Sequential:
     """Return a network for samples of `shape`, images or rows of features.
 
-    Layers instead of batches are normalised: nothing about a client's data is kept outside the weights.
+    Layer instead of batch normalisation: the only state is the weights.
     """
     hidden = 256
     return nn.Sequential(

@@ -1,4 +1,4 @@
-"""From a picture to the pixels that a network expects."""
+"""Image preparation: from a decoded image to the pixels that a network expects."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class Preparation:
-    """Resize the shorter side of a picture, cut the square from its centre; rounds and samples as torchvision does.
+    """Resizes the shorter side of an image and crops the central square, with the same result as torchvision.
 
     Parameters
     ----------
     resize
-        Pixels of the shorter side.
+        Length of the shorter side, in pixels.
     crop
-        Pixels of each side of the square, at most `resize`.
+        Side of the square, in pixels; at most `resize`.
     """
 
     resize: int
@@ -31,8 +31,8 @@ class Preparation:
             raise ValueError(f"crop must be between 1 and resize; got {self}")
 
     def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
-        """Return the pixels, as stored (a note on orientation is ignored), of shape (3, crop, crop)."""
-        image, short = _not_too_long(image), min(image.size)
+        """Return the pixels, (3, crop, crop), in their stored orientation (the EXIF tag is ignored)."""
+        image, short = _crop_long_side(image), min(image.size)
         width, height = (int(self.resize * side / short) for side in image.size)
         image = _rgb(image).resize((width, height), Image.Resampling[self.resample.upper()])
         left, top = (round((side - self.crop) / 2) for side in image.size)
@@ -40,8 +40,8 @@ class Preparation:
         return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-def _not_too_long(image: Image.Image) -> Image.Image:
-    """Cut the middle from a very long picture, of which no more is looked at: resized, it might not fit into memory."""
+def _crop_long_side(image: Image.Image) -> Image.Image:
+    """Crop the centre of a very long image, which might not fit into memory when resized; the rest is not used."""
     longest = 16 * min(image.size)
     left, top = (max(0, (side - longest) // 2) for side in image.size)
     return image.crop((left, top, image.width - left, image.height - top)) if left or top else image
@@ -49,14 +49,14 @@ def _not_too_long(image: Image.Image) -> Image.Image:
 
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
-        # Greys of 16 bits, which Pillow would clip to 8.
+        # 16-bit grey levels, which Pillow would clip to 8 bits.
         greys = np.asarray(image).clip(0, 65535) / 257
         image = Image.fromarray(greys.round().astype(np.uint8))
     elif image.mode == "F":
-        # Either from 0 to 1 or as bytes.
+        # Grey levels from 0 to 1 or from 0 to 255.
         greys = np.nan_to_num(np.asarray(image))
         image = Image.fromarray((greys * (255 if greys.max() <= 1 else 1)).clip(0, 255).round().astype(np.uint8))
     elif image.mode == "P":
-        # Straight to RGB, Pillow warns of transparent colours; they keep their red, green and blue on both ways.
+        # Via RGBA, because Pillow warns about transparent colours on the direct way; the RGB values are the same.
         image = image.convert("RGBA")
     return image.convert("RGB")

@@ -1,4 +1,4 @@
-"""Residual networks of torchvision, split as in the paper: fixed up to the third stage, the fourth is learned."""
+"""Residual networks of torchvision, split as in the paper: the first three stages are fixed, the fourth is trained."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ def resnet(name: str, weights: str) -> tuple[nn.Module, nn.Module, int, Preparat
     Parameters
     ----------
     name
-        As torchvision spells it.
+        torchvision's name of the network.
     weights
-        ``pretrained``, ``none`` or a file.
+        ``pretrained``, ``none`` (random) or a file.
     """
-    # Here and below: torchvision takes seconds to import.
+    # Imported here and below because torchvision takes seconds to import.
     from torchvision.models import get_model, get_model_weights
     from torchvision.ops import FrozenBatchNorm2d
 
     published = get_model_weights(name).DEFAULT
-    # Nothing about a client's data is kept outside the weights, and nobody's batch changes another's.
+    # Frozen statistics: the only state is the weights, and samples of a batch do not influence each other.
     with torch.device("cpu" if weights == "none" else "meta"):
         network: ResNet = get_model(name, weights=None, norm_layer=FrozenBatchNorm2d)
     if weights == "none":
-        _bound(network)
+        _scale_residual_branches(network)
     elif weights == "pretrained":
         load_weights(network, _download(name, published), f"extractor {name!r}")
     else:
         load_weights(network, read_weights(weights), f"model.weights={weights}")
 
-    # Of the published weights, for others too: a file seldom says how its pictures were prepared.
-    expects = published.transforms()
+    # Also for weights from a file, which does not say how its images were prepared.
+    transforms = published.transforms()
     trunk = FrozenTrunk(
-        Standardise(*([255 * value for value in values] for values in (expects.mean, expects.std))),
+        Standardise(*([255 * value for value in values] for values in (transforms.mean, transforms.std))),
         *(network.conv1, network.bn1, network.relu, network.maxpool),
         *(network.layer1, network.layer2, network.layer3),
     )
     adapter = nn.Sequential(network.layer4, network.avgpool, nn.Flatten())
-    prepare = Preparation(expects.resize_size[0], expects.crop_size[0], expects.interpolation.value)
+    prepare = Preparation(transforms.resize_size[0], transforms.crop_size[0], transforms.interpolation.value)
     return trunk, adapter, network.fc.in_features, prepare
 
 
-def _bound(network: nn.Module) -> None:
-    """Shrink what each block adds: with no statistics to normalise by, the variance would double in every block."""
+def _scale_residual_branches(network: nn.Module) -> None:
+    """Scale the branches down: without batch statistics, the variance would double in every block."""
     from torchvision.models.resnet import BasicBlock, Bottleneck
 
     blocks = [module for module in network.modules() if isinstance(module, BasicBlock | Bottleneck)]
@@ -64,14 +64,14 @@ def _bound(network: nn.Module) -> None:
 
 
 def _download(name: str, published: Any) -> dict[str, Tensor]:
-    """Let torchvision find its weights in its cache or in the internet."""
+    """Return torchvision's weights, from its cache or from the internet."""
     try:
         state: dict[str, Tensor] = published.get_state_dict(
             progress=False, check_hash=True, map_location="cpu", weights_only=True
         )
-    except Exception as error:  # of the network, the disk or the file
+    except Exception as error:  # network, disk or file errors of several types
         raise ValueError(
-            f"extractor {name!r}: torchvision has no weights here and could not download them ({reason(error)}): "
-            "give a file as model.weights=PATH, or model.weights=none"
+            f"extractor {name!r}: torchvision has no cached weights and could not download them ({reason(error)}); "
+            "set model.weights=PATH, or model.weights=none"
         ) from error
     return state

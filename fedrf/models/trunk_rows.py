@@ -1,0 +1,211 @@
+"""The trunk's outputs for all samples of a client: in memory, in the cache on disk, or computed for each batch."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedrf.config.schema import ModelConfig
+from fedrf.data.samples import Joined, Samples
+from fedrf.models.extractors import Preparation
+from fedrf.models.trunk import BATCH_SIZE, Indices, Trunk
+from fedrf.models.trunk_cache import Entry
+
+ARRAY_BATCH_SIZE = 1024  # where samples are arrays: their trunks are cheap
+MEMORY_LIMIT = 1 << 30  # bytes; larger outputs stay in the cache file or are computed for each batch
+MAX_PIECE_BYTES = 1 << 26  # of the rows that are read together
+REPORT_SECONDS = 1.0
+
+Fetch = Callable[[Indices], Tensor]
+Progress = Callable[[int, int], None]
+
+
+class TrunkRows:
+    """Read-only access to the trunk's outputs by row, wherever they are stored.
+
+    Parameters
+    ----------
+    count
+        Number of rows.
+    fetch
+        Returns the outputs at some positions.
+    """
+
+    def __init__(self, count: int, fetch: Fetch) -> None:
+        self._count, self._fetch = count, fetch
+
+    @classmethod
+    def of(cls, values: Tensor) -> TrunkRows:
+        """Return rows that are in memory."""
+        return cls(len(values), lambda rows: values[torch.from_numpy(rows)])
+
+    @classmethod
+    def joined(cls, parts: Sequence[TrunkRows]) -> TrunkRows:
+        """Concatenate the rows of several domains."""
+        ends = np.cumsum([len(part) for part in parts])
+
+        def fetch(rows: Indices) -> Tensor:
+            owners = np.searchsorted(ends, rows, side="right")
+            positions = [(owners == owner).nonzero()[0] for owner in range(len(parts))]
+            pieces = [
+                part[rows[indices] - end + len(part)] for part, end, indices in zip(parts, ends, positions, strict=True)
+            ]
+            by_part = torch.cat([piece for piece in pieces if len(piece)] or pieces)
+            return by_part[torch.from_numpy(np.argsort(np.concatenate(positions), kind="stable"))]
+
+        return cls(int(ends[-1]), fetch)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: Tensor | Indices) -> Tensor:
+        values = self._fetch(np.asarray(rows))
+        return values.float() if values.dtype == torch.float16 else values
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Yield all rows in order, at most `size` at a time."""
+        return self.pieces(np.arange(self._count), size)
+
+    def pieces(self, rows: Indices, size: int) -> Iterator[Tensor]:
+        """Yield some rows, at most `size` at a time; fewer if rows are large."""
+        size = max(1, min(size, MAX_PIECE_BYTES // self._row_bytes))
+        return (self[rows[start : start + size]] for start in range(0, len(rows), size))
+
+    @cached_property
+    def _row_bytes(self) -> int:
+        return max(1, self[np.zeros(1, dtype=np.int64)].nbytes)
+
+
+def trunk_rows(
+    layers: nn.Module,
+    prepare: Preparation | None,
+    samples: Samples,
+    settings: ModelConfig,
+    device: torch.device | str = "cpu",
+    threads: int = 1,
+    progress: Progress = lambda done, total: None,
+    warn: Callable[[str], None] = warnings.warn,
+) -> TrunkRows:
+    """Return the outputs of fixed layers for all samples, stored as `model.cache` says.
+
+    Parameters
+    ----------
+    prepare
+        Resizes and crops images; None if the layers take the samples as they are.
+    progress
+        Called about once a second with the number of finished samples and of all samples.
+    warn
+        Called with a message if the outputs do not fit into the cache.
+    """
+    if isinstance(samples.content, Joined):
+        # Each domain separately, so that each uses its own cache file.
+        parts = [
+            trunk_rows(layers, prepare, part, settings, device, threads, progress, warn)
+            for part in samples.content.parts
+        ]
+        joined = TrunkRows.joined(parts)
+        return TrunkRows(len(samples), lambda positions: joined[samples.rows[positions]])
+    if prepare is None:
+        return _from_arrays(layers, samples)
+    trunk = Trunk(layers, prepare, samples.content, torch.device(device), threads)
+    stored = _from_disk(trunk, samples.rows, settings, progress) if settings.cache == "disk" else None
+    return _without_disk(trunk, samples.rows, settings, progress, warn) if stored is None else stored
+
+
+@torch.no_grad()
+def _from_arrays(layers: nn.Module, samples: Samples) -> TrunkRows:
+    values = torch.from_numpy(samples.array())
+    return TrunkRows.of(torch.cat([layers(rows) for rows in values.split(ARRAY_BATCH_SIZE)]))
+
+
+def _from_disk(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows | None:
+    """Return rows from the cache, after computing those that it does not have; None if it has no space for them."""
+    key = f"{trunk.key}-{settings.cache_precision}"
+    entry = Entry.find(key)
+    missing = rows if entry is None else entry.missing(rows)
+    if len(missing):
+        # In random order: each process skips rows that another has written, so they share the work.
+        batches = np.split(missing, range(BATCH_SIZE, len(missing), BATCH_SIZE))
+        missing = np.concatenate([batches[index] for index in np.random.default_rng().permutation(len(batches))])
+        first = _rounded(trunk(missing[:BATCH_SIZE]), settings).numpy()
+        entry = Entry.reserve(key, len(trunk.content), first[0], missing)
+        if entry is None:
+            return None
+        entry.write(missing[:BATCH_SIZE], first)
+        report = _throttled(progress, len(rows))
+        report(len(rows) - len(missing) + len(first))
+        for batch, outputs in trunk.batches(missing[BATCH_SIZE:], entry.missing):
+            entry.write(batch, _rounded(outputs, settings).numpy())
+            report(len(batch))
+        progress(len(rows), len(rows))
+    assert entry is not None
+    stored = entry.values()
+    if len(rows) * stored[0].nbytes <= MEMORY_LIMIT:
+        return TrunkRows.of(torch.from_numpy(stored[rows]))
+    return TrunkRows(len(rows), lambda positions: torch.from_numpy(stored[rows[positions]]))
+
+
+def _without_disk(
+    trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress, warn: Callable[[str], None]
+) -> TrunkRows:
+    """Return rows that are kept in memory if they fit, else computed for each batch."""
+    if settings.cache == "off":
+        return _per_batch(trunk, rows, settings, progress)
+    needed = len(rows) * _rounded(trunk(rows[:1]), settings).nbytes
+    fits = settings.cache == "memory" or needed <= MEMORY_LIMIT
+    if settings.cache == "disk":
+        warn(
+            f"the backbone's outputs need {needed / 1e9:.1f} GB and do not fit into FEDRF_CACHE_GB: "
+            + ("they are kept in memory" if fits else "they are computed again for every batch")
+        )
+    if not fits:
+        return _per_batch(trunk, rows, settings, progress)
+    report, pieces = _throttled(progress, len(rows)), []
+    for _, outputs in trunk.batches(rows, lambda remaining: remaining):
+        pieces.append(_rounded(outputs, settings))
+        report(len(outputs))
+    return TrunkRows.of(torch.cat(pieces))
+
+
+def _per_batch(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows:
+    """Return rows that are computed for each batch; images are decoded once if they fit into memory."""
+    first = trunk.images(rows[:1])
+    if len(rows) * first.nbytes > MEMORY_LIMIT:
+        return TrunkRows(len(rows), lambda positions: _rounded(trunk(rows[positions]), settings))
+    images, report = first.new_empty((len(rows), *first.shape[1:])), _throttled(progress, len(rows))
+    for start in range(0, len(rows), BATCH_SIZE):
+        batch = trunk.images(rows[start : start + BATCH_SIZE])
+        images[start : start + len(batch)] = batch
+        report(len(batch))
+    return TrunkRows(
+        len(rows), lambda positions: _rounded(trunk.outputs(images[torch.from_numpy(positions)]), settings)
+    )
+
+
+def _rounded(outputs: Tensor, settings: ModelConfig) -> Tensor:
+    if settings.cache_precision == "float32" or not outputs.is_floating_point():
+        return outputs
+    half = outputs.half()
+    if not half.isfinite().all():
+        raise ValueError("model.cache_precision=float16: the backbone's outputs overflow; use float32")
+    return half
+
+
+def _throttled(progress: Progress, total: int) -> Callable[[int], None]:
+    """Return a function that adds up finished samples and calls `progress` about once a second."""
+    done, last_report = 0, float("-inf")
+
+    def report(more: int) -> None:
+        nonlocal done, last_report
+        done += more
+        if time.monotonic() - last_report >= REPORT_SECONDS or done >= total:
+            last_report = time.monotonic()
+            progress(done, total)
+
+    return report
