@@ -1,6 +1,6 @@
-"""What backbones cost, as ratios within one run: decoding by threads and processes, rounds with and without a cache.
+"""Time of backbones, as ratios within one run: decoding with threads and processes, rounds with and without the cache.
 
-Pictures are made on the spot: 256 × 320 pixels, JPEG, as many details as photographs have.
+The images are generated: JPEG, 256 × 320 pixels, blurred noise with about the detail of photographs.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import ImageFiles, Samples
 from fedrf.models.extractors import Preparation, make_extractor
 from fedrf.models.network import DomainModel
-from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.models.trunk_cache import used_bytes
+from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.tca.random_features import RandomFourierFeatures
 
-PICTURES, BATCH, CLASSES = 512, 64, 31
-FLOOR = 5.0  # a round from the cache must be so many times faster, or the cache is not worth its code
+IMAGES, BATCH, CLASSES = 512, 64, 31
+REQUIRED_SPEEDUP = 5.0  # of a round with a frozen extractor, by the cache
 
 
-def pictures(folder: Path) -> Samples:
+def make_images(folder: Path) -> Samples:
     random = np.random.RandomState(0)
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         noise = Image.fromarray(random.randint(0, 256, (256, 320, 3)).astype(np.uint8))
         noise.filter(ImageFilter.GaussianBlur(1.5)).save(folder / f"{number:04d}.jpg", quality=90)
-    paths = [f"{number:04d}.jpg" for number in range(PICTURES)]
-    return Samples.all_of(ImageFiles(folder, paths), np.arange(PICTURES) % CLASSES)
+    paths = [f"{number:04d}.jpg" for number in range(IMAGES)]
+    return Samples.all_of(ImageFiles(folder, paths), np.arange(IMAGES) % CLASSES)
 
 
 def prepared(content: ImageFiles, prepare: Preparation, row: int) -> np.ndarray:
@@ -46,9 +46,9 @@ def prepared(content: ImageFiles, prepare: Preparation, row: int) -> np.ndarray:
 def milliseconds(action: Callable[[], object], count: int = 1, repeats: int = 1) -> float:
     times = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start = time.perf_counter()
         action()
-        times.append(1000 * (time.perf_counter() - began) / count)
+        times.append(1000 * (time.perf_counter() - start) / count)
     return median(times)
 
 
@@ -57,52 +57,54 @@ def report(name: str, value: float, unit: str, note: str = "") -> None:
 
 
 def decoding(samples: Samples, prepare: Preparation) -> None:
-    """Whether worker processes pay: JPEG decoding and scaling leave Python's lock alone, so threads do as well."""
+    """Compare threads with worker processes; JPEG decoding and resizing release the GIL, so threads should suffice."""
     assert isinstance(samples.content, ImageFiles)
     task, cores = partial(prepared, samples.content, prepare), os.cpu_count() or 1
-    alone = milliseconds(lambda: [task(row) for row in range(PICTURES)], PICTURES)
-    report("decode and prepare, one thread", alone, "ms", "a picture")
-    with ThreadPoolExecutor(cores) as threads:
-        together = milliseconds(lambda: list(threads.map(task, range(PICTURES))), PICTURES)
-    report(f"decode and prepare, {cores} threads", together, "ms", f"{alone / together:.2f} x faster than one")
-    began = time.perf_counter()
-    with ProcessPoolExecutor(cores) as processes:
-        list(processes.map(task, range(PICTURES), chunksize=16))
-    apart = 1000 * (time.perf_counter() - began) / PICTURES
-    note = f"{alone / apart:.2f} x faster than one, {apart / together:.2f} x the threads' time"
-    report(f"decode and prepare, {cores} processes, with their start", apart, "ms", note)
+    one_thread = milliseconds(lambda: [task(row) for row in range(IMAGES)], IMAGES)
+    report("decode and prepare, one thread", one_thread, "ms", "per image")
+    with ThreadPoolExecutor(cores) as pool:
+        threads = milliseconds(lambda: list(pool.map(task, range(IMAGES))), IMAGES)
+    report(
+        f"decode and prepare, {cores} threads", threads, "ms", f"{one_thread / threads:.2f} x faster than one thread"
+    )
+    start = time.perf_counter()
+    with ProcessPoolExecutor(cores) as workers:
+        list(workers.map(task, range(IMAGES), chunksize=16))
+    processes = 1000 * (time.perf_counter() - start) / IMAGES
+    note = f"{one_thread / processes:.2f} x faster than one thread, {processes / threads:.2f} x the threads' time"
+    report(f"decode and prepare, {cores} processes, with start-up", processes, "ms", note)
 
 
 def rounds(name: str, weights: str, sharing: str, samples: Samples) -> None:
-    """Time a source's own share of a round: fetch the batch, features, loss, gradients, step."""
+    """Time a source's computation in a round: read the batch, features, loss, gradients, step."""
     times: dict[str, float] = {}
     for cache in ("off", "disk"):
         torch.manual_seed(0)
         extractor = make_extractor(name, None, weights)
         settings = ModelConfig.model_validate({"cache": cache})
         layers = extractor.settled() if sharing == "frozen" else extractor.trunk
-        began = time.perf_counter()
+        start = time.perf_counter()
         rows = trunk_rows(layers, extractor.prepare, samples, settings, threads=torch.get_num_threads())
         if cache == "disk":
-            seconds = time.perf_counter() - began
-            note = f"once: {1000 * seconds / PICTURES:.1f} ms a picture, {used_bytes() / PICTURES / 1000:.0f} kB each"
-            report(f"{name}, {sharing}: the fixed part of {PICTURES} pictures", seconds, "s", note)
+            seconds = time.perf_counter() - start
+            note = f"once: {1000 * seconds / IMAGES:.1f} ms and {used_bytes() / IMAGES / 1000:.0f} kB per image"
+            report(f"{name}, {sharing}: trunk outputs of {IMAGES} images", seconds, "s", note)
         model = DomainModel(extractor.adapter, RandomFourierFeatures(extractor.out_features, 1000), 100, CLASSES)
         model.adapter_is_applied = sharing == "frozen"
-        times[cache] = milliseconds(partial(play, model, rows, samples), repeats=3 if cache == "off" else 15)
+        times[cache] = milliseconds(partial(play_round, model, rows, samples), repeats=3 if cache == "off" else 15)
     ratio = times["off"] / times["disk"]
-    met = "met" if ratio >= FLOOR or sharing != "frozen" else "NOT MET"
+    met = "met" if ratio >= REQUIRED_SPEEDUP else "NOT MET"
     report(f"{name}, {sharing}: a round without the cache", times["off"], "ms")
-    wanted = f"floor {FLOOR:g} x: {met}" if sharing == "frozen" else "what learns has to be computed"
-    report(f"{name}, {sharing}: a round with it", times["disk"], "ms", f"{ratio:.1f} x faster; {wanted}")
+    requirement = f"required {REQUIRED_SPEEDUP:g} x: {met}" if sharing == "frozen" else "the adapter is not cached"
+    report(f"{name}, {sharing}: a round with the cache", times["disk"], "ms", f"{ratio:.1f} x faster; {requirement}")
 
 
-def play(model: DomainModel, rows: TrunkRows, samples: Samples) -> None:
-    chosen = np.random.permutation(PICTURES)[:BATCH]
+def play_round(model: DomainModel, rows: TrunkRows, samples: Samples) -> None:
+    batch = np.random.permutation(IMAGES)[:BATCH]
     assert samples.labels is not None
     with torch.set_grad_enabled(not model.adapter_is_applied):
-        features = model.features(rows[chosen])
-    loss = torch.nn.functional.cross_entropy(model.logits(features), torch.from_numpy(samples.labels[chosen]))
+        features = model.features(rows[batch])
+    loss = torch.nn.functional.cross_entropy(model.logits(features), torch.from_numpy(samples.labels[batch]))
     loss.backward()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -113,7 +115,7 @@ def play(model: DomainModel, rows: TrunkRows, samples: Samples) -> None:
 
 def main() -> None:
     os.environ["FEDRF_CACHE"] = mkdtemp()
-    samples = pictures(Path(mkdtemp()))
+    samples = make_images(Path(mkdtemp()))
     prepare = make_extractor("efficientnet-lite0", None).prepare
     assert prepare is not None
     decoding(samples, prepare)

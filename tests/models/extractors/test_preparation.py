@@ -1,3 +1,5 @@
+"""Image preparation compared with torchvision, and all kinds of images."""
+
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
@@ -5,8 +7,8 @@ from PIL import Image, ImageOps
 from fedrf.models.extractors.preparation import Preparation
 
 
-def picture(width, height, mode="RGB", seed=0):
-    """Something between noise, which resizing blurs away, and a ramp, which it hardly changes."""
+def random_image(width, height, mode="RGB", seed=0):
+    """Coarse patches with noise: resizing would remove pure noise and hardly change a ramp."""
     rng = np.random.RandomState(seed)
     coarse = Image.fromarray(rng.randint(0, 256, (7, 9, 3)).astype(np.uint8)).resize((width, height))
     pixels = np.asarray(coarse).astype(int) + rng.randint(-20, 21, (height, width, 3))
@@ -20,10 +22,10 @@ def picture(width, height, mode="RGB", seed=0):
 @pytest.mark.parametrize(
     ("resize", "crop", "resample"), [(64, 64, "bilinear"), (61, 52, "bicubic"), (60, 55, "bilinear")]
 )
-def test_bytes_are_those_of_torchvision(size, resize, crop, resample):
+def test_pixels_equal_torchvisions(size, resize, crop, resample):
     from torchvision import transforms
 
-    image = picture(*size)
+    image = random_image(*size)
     reference = transforms.Compose(
         [
             transforms.Resize(resize, transforms.InterpolationMode(resample)),
@@ -35,8 +37,8 @@ def test_bytes_are_those_of_torchvision(size, resize, crop, resample):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "HSV"])
-def test_all_kinds_of_pictures_become_rgb(mode):
-    image = picture(50, 40, mode)
+def test_all_image_modes_become_rgb(mode):
+    image = random_image(50, 40, mode)
     prepared = Preparation(32, 32)(image)
     assert prepared.shape == (3, 32, 32)
     assert prepared.dtype == np.uint8
@@ -45,7 +47,7 @@ def test_all_kinds_of_pictures_become_rgb(mode):
 
 
 @pytest.mark.filterwarnings("error")
-def test_transparent_colours_of_a_palette_keep_their_colour(tmp_path):
+def test_transparent_colours_of_a_palette_keep_their_rgb_values(tmp_path):
     image = Image.new("P", (4, 4))
     image.putpalette([10, 20, 30, 200, 100, 50])
     image.putpixel((1, 0), 1)
@@ -56,7 +58,7 @@ def test_transparent_colours_of_a_palette_keep_their_colour(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["I;16", "I;16B", "I"])
-def test_greys_of_16_bits_keep_their_range(kind):
+def test_16_bit_grey_levels_keep_their_range(kind):
     greys = np.array([[0, 257, 128], [32896, 65535, 65400]])
     dtype = {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[kind]
     image = Image.frombytes(kind, (3, 2), greys.astype(dtype).tobytes())
@@ -64,7 +66,7 @@ def test_greys_of_16_bits_keep_their_range(kind):
     assert pixels.tolist() == [[[0, 1], [128, 255]]] * 3
 
 
-def test_a_file_with_greys_of_16_bits(tmp_path):
+def test_a_file_with_16_bit_grey_levels(tmp_path):
     ramp = np.linspace(0, 65535, 32 * 32).reshape(32, 32).astype(np.uint16)
     Image.fromarray(ramp).save(tmp_path / "ramp.png")
     pixels = Preparation(32, 32)(Image.open(tmp_path / "ramp.png"))
@@ -80,11 +82,11 @@ def test_the_shorter_side_and_the_centre_by_hand():
     assert Preparation(4, 2)(image)[0, 0].tolist() == [80, 160]
 
 
-def test_pixels_are_as_stored_whatever_the_orientation(tmp_path):
-    image = picture(40, 40)
-    note = Image.Exif()
-    note[0x0112] = 3
-    image.save(tmp_path / "turned.png", exif=note)
+def test_the_exif_orientation_is_ignored(tmp_path):
+    image = random_image(40, 40)
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    image.save(tmp_path / "turned.png", exif=exif)
     opened = Image.open(tmp_path / "turned.png")
     assert not np.array_equal(np.asarray(ImageOps.exif_transpose(opened)), np.asarray(image))
     assert np.array_equal(Preparation(32, 32)(opened), Preparation(32, 32)(image))
@@ -94,20 +96,20 @@ def test_repr_has_all_settings():
     assert repr(Preparation(256, 224, "bicubic")) == "Preparation(resize=256, crop=224, resample='bicubic')"
 
 
-def test_a_square_larger_than_the_picture():
+def test_a_crop_larger_than_the_image_is_refused():
     with pytest.raises(ValueError, match=r"crop must be between 1 and resize; got .*crop=65"):
         Preparation(64, 65)
 
 
-def test_a_very_long_picture_takes_no_more_room_than_others():
-    middle = np.zeros((4, 12000, 3), dtype=np.uint8)
-    middle[:, 5990:6010] = 255
-    pixels = Preparation(64, 32)(Image.fromarray(middle))
-    assert pixels.shape == (3, 32, 32)
-    assert pixels.min() == 255
+def test_a_very_long_image_is_cropped_before_resizing():
+    pixels = np.zeros((4, 12000, 3), dtype=np.uint8)
+    pixels[:, 5990:6010] = 255
+    prepared = Preparation(64, 32)(Image.fromarray(pixels))
+    assert prepared.shape == (3, 32, 32)
+    assert prepared.min() == 255
 
 
-def test_greys_as_real_numbers():
+def test_grey_levels_as_floats():
     ramp = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
     expected = Preparation(8, 8)(Image.fromarray((255 * ramp).round().astype(np.uint8)))
     assert np.array_equal(Preparation(8, 8)(Image.fromarray(ramp)), expected)

@@ -1,3 +1,5 @@
+"""Weights from files: formats, and errors that name the difference."""
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -43,7 +45,7 @@ def is_loaded(network, state):
     ],
     ids=["plain", "state_dict", "model", "module", "both"],
 )
-def test_checkpoints_of_several_kinds(wrap, state, tmp_path):
+def test_checkpoint_layouts(wrap, state, tmp_path):
     file = str(tmp_path / "weights.pth")
     torch.save(wrap(state), file)
     assert is_loaded(load(read_weights(file)), state)
@@ -55,26 +57,26 @@ def test_safetensors(state, tmp_path):
     assert is_loaded(load(read_weights(file)), state)
 
 
-def test_half_precision_becomes_single(state):
+def test_half_precision_becomes_single_precision(state):
     halves = {name: value.half() for name, value in state.items()}
     network = load(halves)
     assert network.conv.weight.dtype == torch.float32
     assert torch.equal(network.conv.weight, halves["conv.weight"].float())
 
 
-def test_the_classifier_does_not_matter(state):
+def test_the_classifiers_weights_are_ignored(state):
     others = {"fc.weight": torch.rand(7, 7), "_fc.bias": torch.rand(3), "classifier.1.weight": torch.rand(2)}
     body = {name: value for name, value in state.items() if not name.startswith("fc.")}
     for given in (body, body | others):
         assert is_loaded(load(given), state)
 
 
-def test_counts_of_batches_do_not_matter(state):
+def test_num_batches_tracked_is_ignored(state):
     del state["norm.num_batches_tracked"]
     assert is_loaded(load(state), state)
 
 
-def test_other_weights_are_named(state):
+def test_the_error_names_differing_weights(state):
     wrong = state | {"conv.weight": torch.rand(5, 3, 1, 1), "layer9.weight": torch.rand(1)}
     del wrong["norm.bias"]
     with pytest.raises(ValueError, match=r"^model.weights=file.pth: ") as caught:
@@ -84,12 +86,12 @@ def test_other_weights_are_named(state):
     assert "\n" not in message
 
 
-def test_of_many_other_weights_three_are_named():
+def test_the_error_names_at_most_three_weights():
     with pytest.raises(ValueError, match=r"missing conv.weight, missing conv.bias, missing norm.weight and 3 more$"):
         load({})
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
     contents = {"text.pth": b"hello", "empty.pt": b"", "text.safetensors": b"hello"}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
