@@ -15,7 +15,7 @@ from fedrf.tca.mmd import mean_embedding
 
 
 class OwnEmbedding(nn.Module):
-    """Computes Σℓ in each round; what it keeps between rounds is in buffers and so in checkpoints.
+    """Computes Σℓ in each round; its state between rounds is in buffers, so that checkpoints contain it.
 
     Parameters
     ----------

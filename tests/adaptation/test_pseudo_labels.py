@@ -154,7 +154,7 @@ def test_guesses_become_more_confident_with_each_refinement():
 
 @pytest.mark.parametrize("informative", [True, False])
 def test_imbalanced_classes_stay_apart(informative):
-    """Large classes pull the centres towards them; correct predictions survive, whatever the own view."""
+    """Large classes pull the centres towards them; correct predictions survive with a good and with a bad own view."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.tensor([400, 130, 40, 13])
     labels = torch.arange(4).repeat_interleave(counts)

@@ -27,7 +27,7 @@ STEM, HEAD, IMAGENET_CLASSES = 32, 1280, 1000
 # Small images: the number of fixed blocks and of their channels. Their maps have a quarter of the image's side.
 SMALL_FIXED, SMALL_CHANNELS = 3, 24
 # Of each scale: side of the image, number of blocks, number of features. The smaller scale captures strokes, the larger
-# one what strokes are parts of.
+# one combinations of strokes.
 SMALL_SCALES = ((48, 5, 40 * 6 * 6), (64, 8, 80 * 4 * 4))
 NORM_EPSILON = 1e-3  # TensorFlow's, with which the weights were trained
 

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 compared with the published network, and what of it is trained."""
+"""EfficientNet-Lite0 compared with the published network, and which parts are trained."""
 
 import sys
 from copy import deepcopy

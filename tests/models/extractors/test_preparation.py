@@ -8,7 +8,7 @@ from fedrf.models.extractors.preparation import Preparation
 
 
 def random_image(width, height, mode="RGB", seed=0):
-    """Coarse patches with noise: resizing would remove pure noise and hardly change a ramp."""
+    """Coarse patches with noise: resizing would remove pure noise and leave a ramp almost unchanged."""
     rng = np.random.RandomState(seed)
     coarse = Image.fromarray(rng.randint(0, 256, (7, 9, 3)).astype(np.uint8)).resize((width, height))
     pixels = np.asarray(coarse).astype(int) + rng.randint(-20, 21, (height, width, 3))
@@ -77,7 +77,7 @@ def test_the_shorter_side_and_the_centre_by_hand():
     # Columns 0 to 5: nothing to resize, the middle four are kept.
     image = Image.fromarray(np.tile(np.arange(6, dtype=np.uint8) * 10, (4, 1)))
     assert Preparation(4, 4)(image)[0, 0].tolist() == [10, 20, 30, 40]
-    # Columns in pairs of equals, halved: the average of each pair with some of its neighbours.
+    # Pairs of equal columns, resized by half: each output is an average around one pair.
     image = Image.fromarray(np.tile(np.repeat([0, 80, 160, 240], 2).astype(np.uint8), (8, 1)))
     assert Preparation(4, 2)(image)[0, 0].tolist() == [80, 160]
 

@@ -1,4 +1,4 @@
-"""Residual networks compared with torchvision's, and what of them is trained."""
+"""Residual networks compared with torchvision's, and which parts are trained."""
 
 from urllib.error import URLError
 
