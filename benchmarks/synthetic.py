@@ -1,6 +1,6 @@
-"""Clients with data of their own, for measuring; as a program, says when the first round of six actors has begun.
+"""Clients with synthetic data, for benchmarks; as a program, prints a line when the first round has been completed.
 
-Imports no torch, as a driver does not: that would be part of the start-up.
+It does not import torch, because the driver of a run does not: the import would count as start-up time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SIZES = {"0.8 MB": (1000, 100), "6.4 MB": (4000, 200)}
 COLUMNS, SAMPLES = 256, 1000
 
 
-def synthetic(config: Any, name: str, seed: int = 0) -> Samples:
-    """Rows of ten clusters, moved a little for each domain."""
+def load_synthetic(config: Any, name: str, seed: int = 0) -> Samples:
+    """Return samples of ten clusters, shifted a little for each domain; replaces `load_samples`."""
     import torch
 
     generator = torch.Generator().manual_seed(ord(name))
@@ -34,42 +34,42 @@ def synthetic(config: Any, name: str, seed: int = 0) -> Samples:
 
 
 class SyntheticActor(ClientActor):
-    """A client that brings its own data."""
+    """A process for clients with synthetic data."""
 
     def run(self, *arguments: Any) -> None:
         """Run one client."""
         import fedrf.federation.worker
 
-        fedrf.federation.worker.load_samples = synthetic
+        fedrf.federation.worker.load_samples = load_synthetic
         super().run(*arguments)
 
 
 class SyntheticSession(RaySession):
-    """Ray with such clients."""
+    """A session whose actors run clients with synthetic data."""
 
-    actor = SyntheticActor
+    actor_class = SyntheticActor
 
 
-def settings(size: str, **more: Any) -> Config:
-    """Return the configuration for one size of W."""
+def make_config(size: str, **keys: Any) -> Config:
+    """Return the configuration for a size of W; `train__rounds=2` sets train.rounds."""
     num_features, dim = SIZES[size]
-    base = {
+    defaults = {
         "model.extractor": "identity",
         "model.num_features": num_features,
         "model.dim": dim,
         "model.sigma": 1.0,
         "train.rounds": ROUNDS,
-        "federation.aligner_interval": 1,  # what the sizes are about
+        "federation.aligner_interval": 1,  # W is sent in every round
         "adapt.when": "never",
         "track.evaluate_every": 10**6,
         "federation.checkpoint_seconds": 10**6,
     }
-    return load_config(None, base | {key.replace("__", "."): value for key, value in more.items()})
+    return load_config(None, defaults | {key.replace("__", "."): value for key, value in keys.items()})
 
 
 def main() -> None:
-    """Start six actors and say when the first round has begun."""
-    config = settings("0.8 MB", resources__clients_per_actor=int(sys.argv[1]), train__rounds=2)
+    """Start a federation and print a line when a client has completed the first round."""
+    config = make_config("0.8 MB", resources__clients_per_actor=int(sys.argv[1]), train__rounds=2)
     with SyntheticSession() as session:
         federation = RayFederation(session, config, SOURCES, TARGET, Path(mkdtemp()), False)
         for name in (*SOURCES, TARGET):

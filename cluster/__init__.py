@@ -1,1 +1,1 @@
-"""Ray clusters: files that start them, and `cluster/submit`, which runs a job on one."""
+"""Ray clusters: configuration files that start them, and `cluster/submit`, which runs a job on one."""

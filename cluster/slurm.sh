@@ -1,9 +1,9 @@
 #!/bin/bash
-# Ray on the nodes of one SLURM job, and a command on it:
+# Start Ray on the nodes of one SLURM job and run a command on it:
 #
 #   sbatch cluster/slurm.sh python -m tune digits
 #
-# Change what is asked of SLURM, and add partition and account. A node with one GPU serves one client best.
+# Change the resources below, and add partition and account. One GPU per node serves one client.
 #SBATCH --job-name=fedrf
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
@@ -11,9 +11,9 @@
 #SBATCH --cpus-per-task=8
 #SBATCH --mem=32G
 #SBATCH --time=12:00:00
-# Two minutes before the end the command is told, so that it can save itself.
+# Two minutes before the time limit the command gets SIGTERM, so that it can save a checkpoint.
 #SBATCH --signal=B:TERM@120
-# Room for Ray below /tmp; with one # it is asked for, where your SLURM counts local disk.
+# Disk space for Ray below /tmp; remove one # if your SLURM manages local disks.
 ##SBATCH --tmp=20G
 set -euo pipefail
 
@@ -22,11 +22,11 @@ if [[ $# -eq 0 || -z ${SLURM_JOB_ID:-} ]]; then
     exit 2
 fi
 
-# Change: where fedrf is installed, on every node; where the data sets are (docs/data.md).
+# Change: the environment with fedrf, visible on every node; the folder of the data sets (docs/data.md).
 if [[ -d .venv/bin ]]; then PATH="$PWD/.venv/bin:$PATH"; fi
 # export FEDRF_DATA=/scratch/datasets FEDRF_CACHE=/scratch/fedrf-cache
 
-# Other people's jobs may be on the same nodes: a port and a folder of our own, and a token that only we can read. The
+# Jobs of other users may run on the same nodes, so this job has its own port, its own folder and a private token. The
 # home folder must be the same on all nodes.
 port=$((20000 + SLURM_JOB_ID % 10000))
 folder=/tmp/ray-$SLURM_JOB_ID
@@ -35,11 +35,11 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$HOME/.ray/slurm-$SLURM_JOB_ID
 (umask 077 && mkdir -p "$HOME/.ray" && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > "$RAY_AUTH_TOKEN_PATH")
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-ip=$(hostname -I | awk '{print $1}') # of this node, the first of the job; its name may mean 127.0.0.1 here
+ip=$(hostname -I | awk '{print $1}') # of this node, the first of the job; its host name may resolve to 127.0.0.1
 export RAY_ADDRESS=${ip:-127.0.0.1}:$port
 steps=()
 
-# Start Ray on a node until the step is ended. Messages take megabytes: 2 GB of shared memory are plenty.
+# Start Ray on a node until the step ends. Messages are a few megabytes, so 2 GB of shared memory are enough.
 start() {
     local host=$1
     srun --nodes=1 --ntasks=1 --nodelist="$host" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
@@ -48,7 +48,7 @@ start() {
     steps+=($!)
 }
 
-# Ends the steps and with them their processes; `ray stop` would also end other Rays of ours on these nodes.
+# End the steps with their processes. `ray stop` would also stop Ray in other jobs of this user on these nodes.
 finish() {
     kill "${steps[@]}" 2> /dev/null || true
     wait "${steps[@]}" 2> /dev/null || true
@@ -70,15 +70,15 @@ import time
 
 import ray
 
-wanted, deadline = int(sys.argv[1]), time.time() + 300
+expected, deadline = int(sys.argv[1]), time.time() + 300
 ray.init(log_to_driver=False, logging_level="ERROR")
-while (joined := sum(node["Alive"] for node in ray.nodes())) < wanted:
+while (joined := sum(node["Alive"] for node in ray.nodes())) < expected:
     if time.time() > deadline:
-        sys.exit(f"only {joined} of {wanted} nodes joined Ray within 5 minutes; see above")
+        sys.exit(f"only {joined} of {expected} nodes joined Ray within 5 minutes; see above")
     time.sleep(1)
 PY
 
-# In the background, so that a signal is passed on at once; the job's exit code is the command's.
+# In the background, so that a signal is forwarded at once. The job's exit code is that of the command.
 "$@" &
 command=$!
 trap 'kill -TERM "$command" 2> /dev/null || true' TERM INT

@@ -1,4 +1,4 @@
-"""The command that a job runs: where its results go on the cluster and here, and how a lost one is resumed."""
+"""The command that a job runs, where its results go on the cluster and here, and how a lost job is resumed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ class Task:
     Attributes
     ----------
     entrypoint
-        A line of sh. It looks itself whether there is something to resume, so a job that was lost is given it again.
+        A line of sh. It checks itself whether there is something to resume, so a lost job is submitted with the same
+        line again.
     folder
-        Where the results are on the cluster, as a word of sh; None if nothing is to be fetched.
+        The results on the cluster, quoted for sh; None if nothing is to be fetched.
     destination
-        Where they go here.
+        The folder on this machine that they are copied to.
     """
 
     entrypoint: str
@@ -27,14 +28,14 @@ class Task:
 
 
 def read_command(command: list[str], runs: str, name: str) -> Task:
-    """Tell runs and sweeps from other commands.
+    """Return the task for a command; runs and sweeps can be resumed and fetched, other commands run unchanged.
 
     Parameters
     ----------
     command
-        As given, say ``["fedrf", "run", "--out", "here"]``.
+        The command as given, for example ``["fedrf", "run", "--out", "here"]``.
     runs
-        The folder on the cluster below which results go.
+        The folder on the cluster below which results are written.
     name
         The name of the run or sweep.
     """
@@ -42,35 +43,35 @@ def read_command(command: list[str], runs: str, name: str) -> Task:
     module = words[2:4] if Path(words[0]).name.startswith("python") and words[1:2] == ["-m"] else []
     if module[:1] != ["tune"] and module != ["fedrf", "run"]:
         return Task(f"exec {shlex.join(words)}")
-    out, words = _take(words, "--out")
+    out, words = _pop_option(words, "--out")
     if module[0] == "tune":
         resume = [*(word for word in words if word != "--resume"), "--resume", "--out"]
         return _resumable(f"{runs}/{name}", "sweep.yaml", resume, [*words, "--out"], Path(out or f"sweeps/{name}"))
     destination = Path(out or f"runs/{name}")
-    remote, words = _take(words, "--resume")
+    remote, words = _pop_option(words, "--resume")
     if remote:
         return _resumable(remote, "config.yaml", [*words, "--resume"], [*words, "--resume"], destination)
-    address, _ = _take(words, "--address")
-    kept = [word for word in words if word in ("--json", "--local")]
-    resume = [*words[:4], *kept, *(["--address", address] if address else []), "--resume"]
+    address, _ = _pop_option(words, "--address")
+    flags = [word for word in words if word in ("--json", "--local")]
+    resume = [*words[:4], *flags, *(["--address", address] if address else []), "--resume"]
     return _resumable(f"{runs}/{name}", "config.yaml", resume, [*words, "--out"], destination)
 
 
-def _resumable(folder: str, proof: str, resume: list[str], start: list[str], destination: Path) -> Task:
-    """Resume where the file `proof` shows that something was begun."""
+def _resumable(folder: str, marker: str, resume: list[str], start: list[str], destination: Path) -> Task:
+    """Return a task that resumes if `folder` contains the file `marker`, and starts anew otherwise."""
     if not folder.startswith(("/", "~/")):
-        raise ValueError(f"{folder}: name a folder on the cluster in full, from / or from ~/")
-    # Only the shell over there knows what ~ is.
+        raise ValueError(f"{folder}: a folder on the cluster must start with / or ~/")
+    # Only the shell on the cluster can expand ~.
     home, rest = ("~/", folder[2:]) if folder.startswith("~/") else ("", folder)
-    word = home + shlex.quote(rest)
+    quoted = home + shlex.quote(rest)
     choice = (
-        f'if [ -s "$run/{proof}" ]; then exec {shlex.join(resume)} "$run"; else exec {shlex.join(start)} "$run"; fi'
+        f'if [ -s "$run/{marker}" ]; then exec {shlex.join(resume)} "$run"; else exec {shlex.join(start)} "$run"; fi'
     )
-    return Task(f"run={word}; {choice}", word, destination)
+    return Task(f"run={quoted}; {choice}", quoted, destination)
 
 
-def _take(words: list[str], option: str) -> tuple[str | None, list[str]]:
-    """Take an option and its value out of a command."""
+def _pop_option(words: list[str], option: str) -> tuple[str | None, list[str]]:
+    """Return the value of an option, and the command without it."""
     for index, word in enumerate(words):
         if word.startswith(f"{option}="):
             return word.partition("=")[2], words[:index] + words[index + 1 :]

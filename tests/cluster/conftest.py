@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Head:
-    """A Ray head on this machine that asks for a token, and whose home is not that of the caller."""
+    """A Ray head on this machine that requires a token, with another home folder than the caller."""
 
     def __init__(self, folder):
         self.home, self.log, token = folder / "home", folder / "head.log", folder / "token"
@@ -28,7 +28,9 @@ class Head:
         self.environment = {**self.without_token, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         dashboard, clients = free_ports(2)
         self.address = f"http://127.0.0.1:{dashboard}"
-        self.temporary = tempfile.TemporaryDirectory(prefix="ray-")  # not pytest's: a socket's path must be short
+        self.temporary = tempfile.TemporaryDirectory(
+            prefix="ray-"
+        )  # not pytest's, because the path of a socket must be short
         settings = {
             "--port": 0,
             "--dashboard-host": "127.0.0.1",
@@ -52,7 +54,7 @@ class Head:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.2)
-        # Not by RAY_AUTH_MODE, which would be that of every other Ray in this process too.
+        # Not by RAY_AUTH_MODE, which would also apply to every other Ray in this process.
         headers = {"authorization": f"Bearer {token.read_text()}"}
         self.client = JobSubmissionClient(self.address, headers=headers)
 
@@ -71,7 +73,7 @@ class Head:
 
     def close(self):
         for process in self.callers:
-            process.kill()  # those of a test that failed
+            process.kill()  # left by a test that failed
         family = [psutil.Process(self.process.pid), *self.processes()]
         self.process.terminate()
         for process in psutil.wait_procs(family, timeout=30)[1]:
@@ -81,15 +83,15 @@ class Head:
 
 
 def free_ports(count):
-    """Ports above those that Ray keeps for its workers."""
+    """Return ports above those that Ray uses for its workers."""
     sockets = []
     while len(sockets) < count:
-        taken = socket.create_server(("127.0.0.1", 0))
-        if taken.getsockname()[1] > 20_000:
-            sockets.append(taken)
-    numbers = [taken.getsockname()[1] for taken in sockets]
-    for taken in sockets:
-        taken.close()
+        server = socket.create_server(("127.0.0.1", 0))
+        if server.getsockname()[1] > 20_000:
+            sockets.append(server)
+    numbers = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
     return numbers
 
 

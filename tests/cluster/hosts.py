@@ -1,6 +1,6 @@
-"""Several hosts on one machine: network namespaces on a bridge, each with an address and a Ray node of its own.
+"""Several hosts on one machine: network namespaces on a bridge, each with its own address and Ray node.
 
-Where namespaces are not allowed, several Ray nodes on this host's own address.
+If namespaces are not allowed, several Ray nodes at this host's address.
 """
 
 import os
@@ -24,41 +24,43 @@ def ip(*words, check=True):
 
 
 def namespaces_work():
-    """Whether this machine lets us make a network namespace."""
+    """Return whether this machine allows network namespaces."""
     name = f"fedrf-probe-{os.getpid()}"
     try:
-        made = ip("netns", "add", name, check=False).returncode == 0
+        created = ip("netns", "add", name, check=False).returncode == 0
     except FileNotFoundError:
         return False
-    if made:
+    if created:
         ip("netns", "delete", name)
-    return made
+    return created
 
 
 class Hosts:
-    """Hosts with a Ray node each, the head first; `offers` are the custom resources of each."""
+    """Hosts with a Ray node each, the head first; `resources` are the custom resources of each, as JSON."""
 
-    def __init__(self, *offers):
-        self.names = [f"fedrf-{os.getpid()}-{number}" for number in range(len(offers))]
-        self.apart = namespaces_work()
-        self.addresses = [f"{NETWORK}.{number + 1}" if self.apart else "127.0.0.1" for number in range(len(offers))]
-        self.head = f"{self.addresses[0]}:{6379 if self.apart else free_ports(1)[0]}"
+    def __init__(self, *resources):
+        self.names = [f"fedrf-{os.getpid()}-{number}" for number in range(len(resources))]
+        self.isolated = namespaces_work()
+        self.addresses = [
+            f"{NETWORK}.{number + 1}" if self.isolated else "127.0.0.1" for number in range(len(resources))
+        ]
+        self.head = f"{self.addresses[0]}:{6379 if self.isolated else free_ports(1)[0]}"
         self.temporary = tempfile.TemporaryDirectory(prefix="ray-")
         self.token = Path(self.temporary.name) / "token"
         self.token.write_text(token_hex(32))
         self.processes = []
         try:
-            for number in range(len(offers)):
+            for number in range(len(resources)):
                 self._connect(number)
-            for number, resources in enumerate(offers):
-                self._start(number, resources)
+            for number, offered in enumerate(resources):  # one after the other: their sockets are in the same folder
+                self._start(number, offered)
         except BaseException:
             self.close()
             raise
 
     def _connect(self, number):
-        """Make a namespace whose one wire leads to a bridge in the first."""
-        if not self.apart:
+        """Create a namespace that is connected to a bridge in the first one."""
+        if not self.isolated:
             return
         name, head = self.names[number], self.names[0]
         ip("netns", "add", name)
@@ -73,8 +75,8 @@ class Hosts:
         ip("-n", name, "address", "add", f"{self.addresses[number]}/24", "dev", "wire")
         ip("-n", name, "link", "set", "wire", "up")
 
-    def _start(self, number, resources):
-        where = (
+    def _start(self, number, offered):
+        role = (
             [
                 "--head",
                 f"--port={self.head.split(':')[1]}",
@@ -84,16 +86,16 @@ class Hosts:
             if number == 0
             else [f"--address={self.head}"]
         )
-        words = [f"--node-ip-address={self.addresses[number]}", f"--resources={resources}", "--num-cpus=2"]
+        words = [f"--node-ip-address={self.addresses[number]}", f"--resources={offered}", "--num-cpus=2"]
         log = Path(self.temporary.name) / f"host{number}.log"
         self.processes.append(
-            self.run(number, RAY, "start", "--block", *where, *words, "--object-store-memory=100000000", stdout=log)
+            self.run(number, RAY, "start", "--block", *role, *words, "--object-store-memory=100000000", stdout=log)
         )
         self._wait_until_alive(number, log)
 
     def _wait_until_alive(self, number, log):
         deadline = time.monotonic() + 300
-        while "--block" not in (log.read_text() if log.exists() else ""):  # ray says so when the node is up
+        while "--block" not in (log.read_text() if log.exists() else ""):  # printed when the node is up
             assert self.processes[number].poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
@@ -104,7 +106,7 @@ class Hosts:
         environment |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
         return subprocess.Popen(
-            [*(("ip", "netns", "exec", self.names[number]) if self.apart else ()), *map(str, words)],
+            [*(("ip", "netns", "exec", self.names[number]) if self.isolated else ()), *map(str, words)],
             env=environment,
             stdout=stdout.open("w") if stdout else subprocess.PIPE,
             stderr=subprocess.STDOUT if stdout else subprocess.PIPE,
@@ -112,14 +114,14 @@ class Hosts:
         )
 
     def close(self):
-        family = [psutil.Process(one.pid) for one in self.processes if one.poll() is None]
-        family += [child for one in family for child in one.children(recursive=True)]
+        family = [psutil.Process(process.pid) for process in self.processes if process.poll() is None]
+        family += [child for process in family for child in process.children(recursive=True)]
         for process in reversed(self.processes):
             process.terminate()
         for process in psutil.wait_procs(family, timeout=30)[1]:
             process.kill()
         for process in self.processes:
             process.wait()
-        for name in self.names if self.apart else ():
+        for name in self.names if self.isolated else ():
             ip("netns", "delete", name, check=False)
         self.temporary.cleanup()

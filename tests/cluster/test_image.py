@@ -1,4 +1,4 @@
-"""The Dockerfile builds what the descriptions of clusters run, from files that are there."""
+"""The Dockerfile builds the image that the cluster configurations use, from files that exist."""
 
 import re
 import subprocess
@@ -18,28 +18,28 @@ INSTRUCTIONS = [
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def given(instruction):
+def arguments_of(instruction):
     return [rest for name, rest in INSTRUCTIONS if name == instruction]
 
 
 def is_ignored(path):
-    """Tell whether .dockerignore keeps a path out: the last pattern that fits it, or a folder above it, decides."""
+    """Return whether .dockerignore excludes a path: the last pattern that matches it or a parent folder decides."""
     ignored = False
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         if line and not line.startswith("#"):
-            wild = re.escape(line.removeprefix("!")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
-            if re.fullmatch(f"{wild}(/.*)?", path):
+            pattern = re.escape(line.removeprefix("!")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+            if re.fullmatch(f"{pattern}(/.*)?", path):
                 ignored = not line.startswith("!")
     return ignored
 
 
-def test_hadolint_has_nothing_to_say():
+def test_hadolint_passes():
     subprocess.run([Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], check=True)
 
 
-def test_what_is_copied_is_there():
+def test_copied_files_exist():
     tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
-    sources = [source for rest in given("COPY") for source in rest.split()[:-1]]
+    sources = [source for rest in arguments_of("COPY") for source in rest.split()[:-1]]
     assert {"constraints.txt", "pyproject.toml", "fedrf", "tune", "cluster"} == set(sources)
     for source in sources:
         files = [name for name in tracked.stdout.splitlines() if name == source or name.startswith(f"{source}/")]
@@ -62,21 +62,23 @@ def test_what_is_copied_is_there():
         "benchmarks/rounds.py",
     ],
 )
-def test_what_does_not_belong_stays_outside(path):
+def test_other_files_are_excluded(path):
     assert is_ignored(path)
 
 
-def test_it_is_pinned_not_root_and_looks_after_itself():
-    assert all(re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", base) for base in given("FROM"))
-    assert all("-c constraints.txt" in line for line in re.findall(r"pip install [^;&]*", " ".join(given("RUN"))))
-    assert given("USER") == ["1000"]
-    assert given("HEALTHCHECK")[0].endswith('CMD ["fedrf", "doctor"]')
-    assert not given("ENTRYPOINT")  # Ray's cluster launcher starts the image with `bash`
+def test_versions_user_and_health_check():
+    assert all(re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", base) for base in arguments_of("FROM"))
+    assert all(
+        "-c constraints.txt" in line for line in re.findall(r"pip install [^;&]*", " ".join(arguments_of("RUN")))
+    )
+    assert arguments_of("USER") == ["1000"]
+    assert arguments_of("HEALTHCHECK")[0].endswith('CMD ["fedrf", "doctor"]')
+    assert not arguments_of("ENTRYPOINT")  # Ray's cluster launcher runs the image with `bash`
 
 
-def test_clusters_run_this_image():
-    """The tag, the home folder and the extras are those of the Dockerfile and of the project."""
-    home = re.search(r"HOME=(\S+)", " ".join(given("ENV")))[1]
+def test_cluster_configurations_use_this_image():
+    """The tag, the home folder and the extras match the Dockerfile and the project."""
+    home = re.search(r"HOME=(\S+)", " ".join(arguments_of("ENV")))[1]
     for path in (ROOT / "cluster").glob("*.yaml"):
         text = path.read_text()
         assert set(re.findall(r"image: (\S+)", text)) == {f"REGISTRY/fedrf:{PROJECT['version']}"}, path.name
@@ -89,7 +91,7 @@ def test_clusters_run_this_image():
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "said"),
+    ("settings", "code", "output"),
     [
         ({"VARIANT": "cuda"}, 0, "pip install -c constraints.txt torch torchvision"),
         ({"VARIANT": "cpu", "TORCH_INDEX": "there"}, 0, "--no-deps torch torchvision --index-url there"),
@@ -97,10 +99,10 @@ def test_clusters_run_this_image():
         ({"VARIANT": "gpu"}, 1, "VARIANT=gpu: must be cuda or cpu"),
     ],
 )
-def test_variants(settings, code, said):
-    step = next(rest for rest in given("RUN") if "$VARIANT" in rest)
+def test_variants(settings, code, output):
+    step = next(rest for rest in arguments_of("RUN") if "$VARIANT" in rest)
     result = subprocess.run(
         ["sh", "-c", f"pip() {{ echo pip $*; }}; {step}"], env=settings, capture_output=True, text=True
     )
     assert result.returncode == code
-    assert said in " ".join((result.stdout + result.stderr).split())
+    assert output in " ".join((result.stdout + result.stderr).split())

@@ -1,4 +1,4 @@
-"""Descriptions of clusters say what Ray, KubeRay and Kubernetes understand, and ask for what we promise."""
+"""Cluster configurations are valid for Ray, KubeRay and Kubernetes, and have the documented properties."""
 
 import copy
 import re
@@ -28,14 +28,14 @@ def documents(name):
 
 
 def launcher(name):
-    """A file for `ray up` with Ray's own defaults, checked as `ray up` does."""
+    """Return a configuration for `ray up` with Ray's defaults, validated as `ray up` does."""
     config = prepare_config(documents(name)[0])
     validate_config(config)
     return config
 
 
 def start_options(command):
-    """What `ray start` in a command is told; it must know all of it."""
+    """Return the options of `ray start` in a command; fail for unknown ones."""
     words = shlex.split(command.partition("ray start")[2])
     return start.make_parser(click.Context(start)).parse_args(words)[0]
 
@@ -56,7 +56,7 @@ def test_ray_accepts_the_cluster(name):
         assert options["object_store_memory"] == "2000000000"
     assert start_options(config["head_start_ray_commands"][-1])["dashboard_host"] == "127.0.0.1"
     assert config["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
-    assert "security_group" not in config["provider"]  # would open ports
+    assert "security_group" not in config["provider"]  # it would open ports
     docker = config["docker"]
     sizes = [option.partition("=")[2] for option in docker["run_options"] if option.startswith("--shm-size")]
     assert [in_bytes(size) > 2_000_000_000 for size in sizes] == [True]
@@ -65,13 +65,13 @@ def test_ray_accepts_the_cluster(name):
 
 @pytest.mark.parametrize("name", CLUSTERS)
 @pytest.mark.parametrize("change", [{"max_worker": 4}, {"docker": {"images": "x"}}, {"setup_commands": [1]}])
-def test_ray_rejects_a_slip(name, change):
+def test_ray_rejects_a_mistake(name, change):
     config = launcher(name) | change
     with pytest.raises(jsonschema.ValidationError):
         validate_config(config)
 
 
-def test_ray_start_knows_no_other_options():
+def test_unknown_options_of_ray_start_are_found():
     with pytest.raises(click.NoSuchOption, match="--dashboard-hosts"):
         start_options("ray start --dashboard-hosts=127.0.0.1")
 
@@ -89,7 +89,7 @@ def test_machines_have_gpus_and_disks():
 
 
 def check_kubernetes(document):
-    """KubeRay's own fields against the list beside this file, pods and the rest against Kubernetes' schema."""
+    """Validate KubeRay's fields by the list beside this file, and everything else by Kubernetes' schema."""
     latest = kubernetes_validate.latest_version()
     if not document["apiVersion"].startswith("ray.io/"):
         kubernetes_validate.validate(document, latest, strict=True)
@@ -115,7 +115,7 @@ def test_kuberay_accepts_the_manifest(name):
     assert cluster["authOptions"] == {"mode": "token"}
     head, *workers = groups(document)
     assert (head["serviceType"], head["enableIngress"]) == ("ClusterIP", False)
-    # The operator itself must reach the dashboard of a job; nobody but port-forward that of a cluster.
+    # The operator must reach the dashboard of a job; that of a cluster is reachable only by port-forward.
     host = {"RayCluster": "127.0.0.1", "RayJob": "0.0.0.0"}[document["kind"]]
     assert head["rayStartParams"]["dashboard-host"] == host
     for worker in workers:
@@ -131,18 +131,18 @@ def test_kuberay_accepts_the_manifest(name):
         assert pod["securityContext"]["runAsNonRoot"]
 
 
-def slip(document, where, wrong):
-    """Return a copy of a document in which one key is misspelt."""
+def misspell(document, path, wrong):
+    """Return a copy of a document in which the key at `path` is misspelt."""
     document = copy.deepcopy(document)
-    place = document
-    for step in where[:-1]:
-        place = place[step]
-    place[wrong] = place.pop(where[-1])
+    parent = document
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[wrong] = parent.pop(path[-1])
     return document
 
 
 @pytest.mark.parametrize(
-    ("where", "wrong"),
+    ("path", "wrong"),
     [
         (["spec", "authOptions"], "authOption"),
         (["spec", "headGroupSpec", "enableIngress"], "enableIngres"),
@@ -151,10 +151,10 @@ def slip(document, where, wrong):
         (["spec", "headGroupSpec", "template", "spec", "containers", 0, "volumeMounts"], "volumeMount"),
     ],
 )
-def test_a_slip_in_a_manifest_is_found(where, wrong):
+def test_a_misspelt_key_in_a_manifest_is_found(path, wrong):
     document = documents("kuberay-cluster")[0]
     with pytest.raises(jsonschema.ValidationError):
-        check_kubernetes(slip(document, where, wrong))
+        check_kubernetes(misspell(document, path, wrong))
 
 
 def test_shell_scripts_pass_shellcheck():
@@ -167,7 +167,7 @@ def test_shell_scripts_pass_shellcheck():
     subprocess.run([Path(sys.executable).with_name("shellcheck"), *scripts], check=True)
 
 
-def test_the_page_has_five_commands_and_names_what_exists():
+def test_the_readme_has_five_commands_and_names_only_what_exists():
     page = (ROOT / "cluster/README.md").read_text()
     first = re.search(r"```console\n(.*?)```", page, re.DOTALL)[1]
     assert first.count("$ ") == len(first.splitlines()) == 5

@@ -1,4 +1,4 @@
-"""One federation over several hosts, with clients where the configuration wants them."""
+"""One federation on several hosts, with clients on the hosts that the configuration names."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from tests.conftest import TINY
 
 pytestmark = pytest.mark.cluster
 
-# A program of a user on the head: runs a federation and tells where everybody was.
+# A user's program on the head: runs a federation and prints on which node each actor was.
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -23,7 +23,7 @@ from fedrf.runtime.ray import RayFederation, RaySession
 address, out, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
 config, where = load_config(None, settings), {}
 
-class Watched(RayFederation):
+class ObservedFederation(RayFederation):
     def close(self):
         where.update(self.where())
         super().close()
@@ -34,10 +34,10 @@ with RaySession(address) as session:
         for node in ray.nodes()
     }
     hosts = len({node["NodeManagerAddress"] for node in ray.nodes()})
-    make = lambda *arguments: Watched(session, *arguments)
+    make = lambda *arguments: ObservedFederation(session, *arguments)
     result = Experiment(config, RunFolder.create(config, out), False).run(make)
-places = {name: nodes[one["node"]] for name, one in where.items()}
-print(json.dumps({"finished": result.finished, "hosts": hosts, "where": places}))
+names = {name: nodes[process["node"]] for name, process in where.items()}
+print(json.dumps({"finished": result.finished, "hosts": hosts, "nodes": names}))
 """
 
 
@@ -48,34 +48,38 @@ def hosts():
     started.close()
 
 
-def run_on_head(hosts, *words):
-    process = hosts.run(0, sys.executable, *words)
-    out, err = process.communicate(timeout=400)
-    return process.returncode, out, err
-
-
 def test_clients_run_on_the_hosts_that_the_configuration_names(hosts, tmp_path):
     nodes = {"rendered": "north", "textured": "south", "handwritten": "south"}
-    settings = {**TINY, "federation.mode": "sync", "resources.nodes": nodes, "resources.cpus_per_client": 0.5}
-    code, out, err = run_on_head(hosts, "-c", PROGRAM, hosts.head, tmp_path / "run", json.dumps(settings))
-    assert code == 0, err
-    told = json.loads(out.splitlines()[-1])
-    assert told["finished"]
-    assert told["hosts"] == len(set(hosts.addresses))
-    assert told["where"]["rendered"] == "north"
-    assert told["where"]["textured"] == told["where"]["handwritten"] == "south"
-    assert told["where"]["coordinator"] == "head"  # beside the driver, whose run directory it writes to
-
-
-def test_what_no_host_can_give_is_said_in_one_line(hosts, tmp_path):
-    out = tmp_path / "run"
-    keys = [f"{key}={json.dumps(value)}" for key, value in TINY.items()]
-    wrong = {
-        "resources.placement=apart": "not on the nodes where it is wanted",  # four processes, three hosts
-        "resources.nodes={street: west}": "no node of the cluster offers that; offered: north, south",
+    settings = {
+        **TINY,
+        "data.sources": ["rendered", "textured"],
+        "federation.mode": "sync",
+        "resources.nodes": nodes,
+        "resources.cpus_per_client": 0.5,
     }
-    for key, complaint in wrong.items():
-        code, _, err = run_on_head(hosts, "-m", "fedrf", "run", *keys, key, "--address", hosts.head, "--out", out)
-        assert code == 2
-        assert complaint in err
+    process = hosts.run(0, sys.executable, "-c", PROGRAM, hosts.head, tmp_path / "run", json.dumps(settings))
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
+    result = json.loads(out.splitlines()[-1])
+    assert result["finished"]
+    assert result["hosts"] == len(set(hosts.addresses))
+    # The coordinator runs on the node of the driver, because it writes to the run directory.
+    assert result["nodes"] == {**nodes, "coordinator": "head"}
+
+
+def test_resources_that_no_host_has_are_reported_in_one_line(hosts, tmp_path):
+    keys = [f"{key}={json.dumps(value)}" for key, value in TINY.items()]
+    messages = {
+        "resources.placement=apart": "not on the required nodes",  # four processes, three hosts
+        "resources.nodes={street: west}": "no node of the cluster offers west; offered: north, south",
+    }
+    command = ["-m", "fedrf", "run", *keys, "--address", hosts.head]
+    processes = [
+        hosts.run(0, sys.executable, *command, key, "--out", tmp_path / f"run{number}")
+        for number, key in enumerate(messages)
+    ]
+    for process, message in zip(processes, messages.values(), strict=True):
+        _, err = process.communicate(timeout=400)
+        assert process.returncode == 2
+        assert message in err
         assert err.count("\n") == 1

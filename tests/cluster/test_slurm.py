@@ -1,4 +1,4 @@
-"""cluster/slurm.sh, with commands of SLURM that run every task here."""
+"""cluster/slurm.sh, with replacements of SLURM's commands that run each task on this machine."""
 
 import json
 import os
@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "cluster/slurm.sh"
-FAKES = {
+REPLACEMENTS = {
     "scontrol": "tr , '\\n' <<< \"$3\"",
     "srun": 'while [[ $1 == --* ]]; do shift; done\nexec "$@"',
 }
-# Tells what it sees, then waits to be told to stop.
+# Prints what it can see of the cluster, then waits for a signal to stop.
 COMMAND = """
 import json, os, signal, subprocess, sys
 
@@ -23,8 +23,9 @@ import ray
 ray.init(log_to_driver=False, logging_level="ERROR")
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 ask = ["ray", "health-check", "--address", os.environ["RAY_ADDRESS"]]
-answers = [subprocess.run(ask, env=os.environ | extra, stderr=subprocess.DEVNULL).returncode
-           for extra in ({}, {"RAY_AUTH_TOKEN": "0" * 64})]
+checks = [subprocess.Popen(ask, env=os.environ | extra, stderr=subprocess.DEVNULL)
+          for extra in ({}, {"RAY_AUTH_TOKEN": "0" * 64})]
+answers = [check.wait() for check in checks]
 mode = os.stat(os.environ["RAY_AUTH_TOKEN_PATH"]).st_mode & 0o777
 print(json.dumps({"resources": ray.cluster_resources(), "answers": answers, "mode": mode}), flush=True)
 signal.pause()
@@ -33,9 +34,9 @@ signal.pause()
 
 @pytest.fixture
 def job(tmp_path):
-    """The environment of a job on two nodes, with a home and with commands of its own."""
+    """The environment of a job on two nodes, with its own home folder and commands."""
     (tmp_path / "bin").mkdir()
-    for name, body in FAKES.items():
+    for name, body in REPLACEMENTS.items():
         add_command(tmp_path, name, body)
     path = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "north,south", "SLURM_CPUS_PER_TASK": "1"}
@@ -49,11 +50,11 @@ def add_command(folder, name, body):
 
 
 def leftovers(job):
-    """Files and processes of a job that has ended."""
+    """Return files and processes that a job has left."""
     folder = f"/tmp/ray-{job['SLURM_JOB_ID']}"
     files = [*Path(job["HOME"], ".ray").iterdir(), *Path("/tmp").glob(Path(folder).name)]
-    ours = [one for one in psutil.process_iter() if any(folder in word for word in words(one))]
-    _, alive = psutil.wait_procs(ours, timeout=20)
+    processes = [process for process in psutil.process_iter() if any(folder in word for word in words(process))]
+    _, alive = psutil.wait_procs(processes, timeout=20)
     return files + alive
 
 
@@ -74,21 +75,21 @@ def test_a_command_runs_on_all_nodes_and_everything_ends_with_it(job, tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    seen = next(json.loads(line) for line in script.stdout if line.startswith('{"resources"'))
-    assert seen["resources"] | {"north": 1, "south": 1, "CPU": 2, "object_store_memory": 4e9} == seen["resources"]
-    assert seen["answers"] == [0, 1]  # with the token, and without
-    assert seen["mode"] == 0o600
-    script.terminate()  # as SLURM does when time is nearly up
+    printed = next(json.loads(line) for line in script.stdout if line.startswith('{"resources"'))
+    assert printed["resources"] | {"north": 1, "south": 1, "CPU": 2, "object_store_memory": 4e9} == printed["resources"]
+    assert printed["answers"] == [0, 1]  # with the right token, and with a wrong one
+    assert printed["mode"] == 0o600
+    script.terminate()  # as SLURM does shortly before the time limit
     script.stdout.read()
     assert script.wait(60) == 7
     assert leftovers(job) == []
 
 
 def test_a_node_that_cannot_start_ray_ends_the_job(job, tmp_path):
-    add_command(tmp_path, "ray", "echo no room >&2; exit 3")
+    add_command(tmp_path, "ray", "echo no memory >&2; exit 3")
     result = subprocess.run([SCRIPT, "true"], cwd=tmp_path, env=job, capture_output=True, text=True)
     assert result.returncode == 1
-    assert result.stderr.splitlines() == ["no room", "Ray did not start on north; see above"]
+    assert result.stderr.splitlines() == ["no memory", "Ray did not start on north; see above"]
     assert leftovers(job) == []
 
 

@@ -145,9 +145,9 @@ def test_several_clients_in_one_actor(two_actors, tmp_path, expected):
     assert final_weights(result) == expected
 
 
-def start(tmp_path, *options):
+def start(tmp_path, settings, *options):
     """Start `fedrf run` in a process of its own."""
-    keys = [f"{key}={json.dumps(value)}" for key, value in {**SLOW, **TWO_ACTORS}.items()]
+    keys = [f"{key}={json.dumps(value)}" for key, value in {**SLOW, **settings}.items()]
     command = [sys.executable, "-m", "fedrf", "run", *keys, "--out", str(tmp_path / "run"), *options]
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -162,7 +162,7 @@ def wait_for_checkpoint(folder, version, process):
 
 
 def test_resume_after_the_driver_was_killed_ends_with_the_same_bits(two_actors, tmp_path, expected):
-    process = start(tmp_path, "--address", ray.get_runtime_context().gcs_address)
+    process = start(tmp_path, TWO_ACTORS, "--address", ray.get_runtime_context().gcs_address)
     wait_for_checkpoint(tmp_path / "run", 5, process)
     process.kill()
     process.wait()
@@ -173,8 +173,8 @@ def test_resume_after_the_driver_was_killed_ends_with_the_same_bits(two_actors, 
     assert rounds_of(result.folder, "street") == list(range(1, 13))  # every round once
 
 
-def test_a_signal_saves_prints_the_summary_and_leaves_no_process(two_actors, tmp_path, expected):
-    process = start(tmp_path, "--json")  # with a Ray instance of its own
+def test_a_signal_saves_prints_the_summary_and_leaves_no_process(tmp_path, expected):
+    process = start(tmp_path, {"resources.clients_per_actor": 4}, "--json")  # starts its own Ray
     wait_for_checkpoint(tmp_path / "run", 3, process)
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)  # not SIGINT, which is tested without Ray: Ray has a handler for SIGTERM
@@ -184,8 +184,7 @@ def test_a_signal_saves_prints_the_summary_and_leaves_no_process(two_actors, tmp
     assert summary["status"] == "interrupted"
     assert 3 <= summary["rounds"] < 12
     assert not psutil.wait_procs(family, timeout=10)[1]
-    result = fedrf.run(resume=tmp_path / "run", session=two_actors)
-    assert final_weights(result) == expected
+    assert final_weights(fedrf.run(resume=tmp_path / "run", local=True)) == expected
 
 
 def make_light_session():
