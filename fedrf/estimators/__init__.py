@@ -1,4 +1,4 @@
-"""Alignment with scikit-learn's conventions, for people who have features in hand."""
+"""Closed-form and small domain aligners for given features, as scikit-learn estimators."""
 
 from fedrf.estimators.base import DomainAligner
 from fedrf.estimators.components import ComponentAligner

@@ -14,11 +14,11 @@ class CORAL(DomainAligner):
     r"""Give the source rows the mean and the covariance of the target; target rows stay as they are.
 
     A source row x becomes (x − μ_S) C_S^(−1/2) C_T^(1/2) + μ_T, where each C is the covariance of one domain plus
-    `reg` times its mean variance on the diagonal. On columns of variance 1, as in the paper, that adds `reg` itself;
-    in general it makes the result independent of the unit in which features are measured.
+    `reg` times its mean variance on the diagonal. For columns of variance 1, as in the paper, this adds `reg` itself;
+    in general it makes the result independent of the unit of the features.
 
-    Both powers act through the principal axes of their domain, so that with fewer rows than columns no
-    columns × columns matrix is formed, and never one of rows × rows.
+    Both powers are applied through the principal axes of their domain. No rows × rows matrix is formed, and with fewer
+    rows than columns no columns × columns matrix either.
 
     Parameters
     ----------

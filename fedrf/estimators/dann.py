@@ -14,7 +14,7 @@ from fedrf.estimators.base import check_nonnegative, check_varied, to_tensor
 from fedrf.estimators.labelled import LabelledAligner
 from fedrf.tca.random_features import check_count, check_sigma, kernel_matrix, median_sigma
 
-MEDIAN_ROWS = 128  # in a step: enough for a median, and distances between all rows would cost more than the network
+MEDIAN_BATCH_ROWS = 128  # enough for a median; the distances between all rows would cost more than the network
 
 
 class Layer(NamedTuple):
@@ -25,7 +25,7 @@ class Layer(NamedTuple):
 
     @classmethod
     def draw(cls, inputs: int, outputs: int, generator: torch.Generator) -> Layer:
-        """Draw weights that keep the variance of rectified inputs."""
+        """Draw weights that preserve the variance of inputs after a ReLU (He initialisation)."""
         weights = torch.randn(inputs, outputs, generator=generator, dtype=torch.float64) * sqrt(2 / inputs)
         return cls(weights.requires_grad_(), torch.zeros(outputs, dtype=torch.float64, requires_grad=True))
 
@@ -35,32 +35,32 @@ class Layer(NamedTuple):
 
 
 class DaNN(LabelledAligner):
-    """Train a network with one hidden layer on the source, and keep the domains together in that layer.
+    """Train a network with one hidden layer on the source, and align the domains in that layer.
 
     The loss is the cross entropy of the source labels plus `weight` times the squared MMD, with a Gaussian kernel,
-    between what source and target rows give in the hidden layer before it is rectified. Both are taken over
-    mini-batches of each domain, so that no matrix of all rows × all rows is formed. The aligned rows are the rectified
-    outputs of the hidden layer.
+    between the outputs of the hidden layer for source and target rows, before the ReLU. Both terms are computed on
+    mini-batches of each domain, so that no matrix of all rows × all rows is formed. The aligned rows are the outputs of
+    the hidden layer after the ReLU.
 
-    All rows are first moved and scaled alike, to mean zero and, averaged over the columns, variance one. Everything
-    random comes from a generator of its own, in double precision.
+    All rows are first shifted and scaled together to mean zero and to variance one on average over the columns. All
+    random numbers come from a separate generator, in double precision.
 
     Parameters
     ----------
     dim
-        Units of the hidden layer.
+        Number of hidden units.
     sigma
-        σ, the width of the kernel, or ``"median"`` for the median distance within each batch, in the hidden layer.
+        σ, the width of the kernel, or ``"median"`` for the median distance of the hidden outputs in each batch.
     weight
         Weight of the MMD, at least 0 (γ in the paper of DaNN).
     steps
-        Steps of Adam.
+        Number of Adam steps.
     batch_size
-        Rows of each domain in a step: all, where there are no more, else drawn with replacement.
+        Rows of each domain per step, drawn with replacement; all rows if a domain has no more than that.
     learning_rate
-        Of Adam.
+        Learning rate of Adam.
     random_state
-        Seed of the first weights and of the batches, an integer.
+        Seed of the initial weights and of the batches, an integer.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class DaNN(LabelledAligner):
         output = Layer.draw(self.dim, len(classes), generator)
         with torch.enable_grad():
             losses = self._train(hidden, output, inputs[is_source], codes, inputs[~is_source], generator)
-        # Rows go in as they come: the first layer takes over what was done to them.
+        # Fold the scaling of the rows into the first layer, so that `transform` takes raw rows.
         weights, bias = hidden.weights.detach() / spread, hidden.bias.detach()
         self.hidden_ = Layer(weights, bias - centre @ weights)
         self.output_ = Layer(output.weights.detach(), output.bias.detach())
@@ -135,11 +135,11 @@ class DaNN(LabelledAligner):
         optimizer = torch.optim.Adam([*hidden, *output], lr=self.learning_rate)
         losses = []
         for _ in range(self.steps):
-            drawn = _batch(len(source), self.batch_size, generator)
-            of_source = hidden(source[drawn])
-            of_target = hidden(target[_batch(len(target), self.batch_size, generator)])
-            error = cross_entropy(output(of_source.relu()), codes[drawn])
-            discrepancy = squared_mmd(of_source, of_target, self.sigma)
+            batch = _batch_indices(len(source), self.batch_size, generator)
+            hidden_source = hidden(source[batch])
+            hidden_target = hidden(target[_batch_indices(len(target), self.batch_size, generator)])
+            error = cross_entropy(output(hidden_source.relu()), codes[batch])
+            discrepancy = squared_mmd(hidden_source, hidden_target, self.sigma)
             optimizer.zero_grad()
             (error + self.weight * discrepancy).backward()
             optimizer.step()
@@ -157,7 +157,7 @@ class DaNN(LabelledAligner):
 def squared_mmd(x: Tensor, y: Tensor, sigma: float | str) -> Tensor:
     """Return the squared MMD of two samples, mean k(x,x') + mean k(y,y') − 2 mean k(x,y), for a Gaussian kernel.
 
-    The median distance, over a part of the rows, is taken as a constant: it sets the scale, and is not to be learned.
+    The median distance is computed on some of the rows. It only sets the scale, so no gradient flows through it.
     """
     both = torch.cat([x, y])
     width = _median_distance(both.detach()) if sigma == "median" else check_sigma(sigma)
@@ -166,11 +166,11 @@ def squared_mmd(x: Tensor, y: Tensor, sigma: float | str) -> Tensor:
 
 
 def _median_distance(rows: Tensor) -> float:
-    sample = rows[:: ceil(len(rows) / MEDIAN_ROWS)]
-    # Where all are equal, as in a batch of one row, no width makes a difference.
+    sample = rows[:: ceil(len(rows) / MEDIAN_BATCH_ROWS)]
+    # If all rows are equal, as in a batch of one row, the width does not matter.
     return median_sigma(sample) if sample.ne(sample[0]).any() else 1.0
 
 
-def _batch(count: int, size: int, generator: torch.Generator) -> Tensor:
-    """Return which of `count` rows take part in a step."""
+def _batch_indices(count: int, size: int, generator: torch.Generator) -> Tensor:
+    """Return the indices of one batch of `count` rows."""
     return torch.arange(count) if count <= size else torch.randint(count, (size,), generator=generator)

@@ -15,20 +15,20 @@ from fedrf.tca.random_features import check_count
 
 
 class GFK(DomainAligner):
-    r"""Compare rows by their projections onto all subspaces between that of the source and that of the target.
+    r"""Compare rows by their projections onto all subspaces between the source subspace and the target subspace.
 
-    Let Φ(t) run along the geodesic from the principal axes of the source (t = 0) to those of the target (t = 1). The
-    kernel is the mean of all inner products on the way, xᵀGy with G = ∫₀¹ Φ(t)Φ(t)ᵀ dt.
+    Let Φ(t) be the geodesic from the principal axes of the source (t = 0) to those of the target (t = 1). The kernel is
+    the mean of the inner products along the geodesic, xᵀGy with G = ∫₀¹ Φ(t)Φ(t)ᵀ dt.
 
     The singular value decomposition of P_SᵀP_T pairs the axes: unit vectors aᵢ of the source and bᵢ of the target at
-    the principal angle θᵢ, each pair in a plane orthogonal to all others, in which the geodesic turns aᵢ into bᵢ.
-    Counted from the middle of the way, along eᵢ ∝ aᵢ + bᵢ and fᵢ ∝ bᵢ − aᵢ, that is
-    cos(sθᵢ) eᵢ + sin(sθᵢ) fᵢ for −½ ≤ s ≤ ½. The mixed terms are odd in s and vanish, and
+    the principal angle θᵢ. Each pair spans a plane orthogonal to all others, in which the geodesic rotates aᵢ into bᵢ.
+    With s = t − ½, eᵢ ∝ aᵢ + bᵢ and fᵢ ∝ bᵢ − aᵢ, the rotated vector is cos(sθᵢ) eᵢ + sin(sθᵢ) fᵢ for −½ ≤ s ≤ ½. The
+    mixed terms are odd in s and vanish, and
 
         G = Σᵢ (½ + sin θᵢ / 2θᵢ) eᵢeᵢᵀ + (½ − sin θᵢ / 2θᵢ) fᵢfᵢᵀ.
 
-    So the orthogonal columns √(½ ± …) eᵢ, fᵢ are a factor of G: `transform` multiplies by it, and inner products of
-    the 2·dim coordinates are the kernel. Neither G nor the complement of P_S is formed.
+    Hence the orthogonal columns √(½ ± …) eᵢ, fᵢ are a factor of G. `transform` multiplies by this factor, and the inner
+    products of the 2·dim coordinates are the kernel. Neither G nor the complement of P_S is formed.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ class GFK(DomainAligner):
     def _learn(self, rows: Any, is_source: Tensor, y: object) -> None:
         source, target = subspaces(to_tensor(rows).double(), is_source, self.dim)
         left, _, right = torch.linalg.svd(source.axes.T @ target.axes)
-        starts, ends = source.axes @ left, target.axes @ right.T
-        middles, turns = starts + ends, ends - starts
-        # Their lengths are 2 cos(θ/2) and 2 sin(θ/2). The cosine alone, from the decomposition, says little of small θ.
-        angles = 2 * torch.atan2(turns.norm(dim=0), middles.norm(dim=0))
-        share = _share_of_turn(angles)
-        columns = [_with_length(middles, (1 - share).sqrt()), _with_length(turns, share.sqrt())]
+        source_axes, target_axes = source.axes @ left, target.axes @ right.T
+        sums, differences = source_axes + target_axes, target_axes - source_axes
+        # Their lengths are 2 cos(θ/2) and 2 sin(θ/2). The singular values, cos θ, would be inaccurate for small θ.
+        angles = 2 * torch.atan2(differences.norm(dim=0), sums.norm(dim=0))
+        weights = _difference_weights(angles)
+        columns = [_with_length(sums, (1 - weights).sqrt()), _with_length(differences, weights.sqrt())]
         self.factor_, self.angles_ = torch.cat(columns, dim=1).numpy(), angles.numpy()
 
     def _transform(self, rows: Any, is_source: Tensor) -> Tensor:
@@ -79,8 +79,8 @@ class GFK(DomainAligner):
         return 2 * len(self.angles_)
 
 
-def _share_of_turn(angles: Tensor) -> Tensor:
-    """Return ½ − sin θ / 2θ, by its series where the difference would cancel."""
+def _difference_weights(angles: Tensor) -> Tensor:
+    """Return ½ − sin θ / 2θ, by its power series for small θ, where the difference would cancel."""
     square = angles.square()
     series = square / 12 * (1 - square / 20 * (1 - square / 42))
     return torch.where(angles < 0.01, series, 0.5 - angles.sin() / (2 * angles))

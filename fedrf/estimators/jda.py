@@ -10,53 +10,54 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrf.estimators.base import check_varied, to_tensor
-from fedrf.estimators.components import check_gamma, resolve_sigma, unit_variance
+from fedrf.estimators.components import resolve_sigma, unit_variance
 from fedrf.estimators.joint_problem import JointProblem
 from fedrf.estimators.kernel import KernelRows, check_memory
 from fedrf.estimators.labelled import LabelledAligner
+from fedrf.tca.problems import check_gamma
 from fedrf.tca.random_features import KERNELS, check_count
 
 
 class JDA(LabelledAligner):
-    r"""Bring together the means of the domains and those of each class, with guessed labels for the target.
+    r"""Align the means of the domains and the means of each class, with pseudo-labels for the target.
 
-    TCA with one discrepancy more for each class: minimise Σ_c |Wᵀv_c|² + γ|W|² subject to WᵀSW = I, where v_0 is the
-    difference of the domain means, v_c that of the means of class c, and S the total scatter. The labels of the target
-    are first unknown, so that only v_0 counts, and then those of the nearest source rows after alignment; the problem
-    is solved again until they stay as they are.
+    This is TCA with one more discrepancy per class: minimise Σ_c |Wᵀv_c|² + γ|W|² subject to WᵀSW = I, where v_0 is the
+    difference of the domain means, v_c the difference of the means of class c, and S the total scatter. The first
+    solution uses v_0 only. Then each target row gets the label of the nearest source row after alignment, and the
+    problem is solved again until these pseudo-labels no longer change.
 
     With the discrepancies in the columns of V = U diag(s) Qᵀ, the components are W = P·Y, where
-    P = (I + VVᵀ/γ)^(−1/2) multiplies each direction uᵢ by (1 + sᵢ²/γ)^(−1/2) and leaves all others alone, and Y has the
-    leading eigenvectors of the symmetric matrix PSP. That is a columns × columns problem for the linear kernel. For the
-    others a sample's features are its row of the kernel matrix, and everything is as large as the rows are many.
+    P = (I + VVᵀ/γ)^(−1/2) multiplies each direction uᵢ by (1 + sᵢ²/γ)^(−1/2) and keeps all others, and Y has the
+    leading eigenvectors of the symmetric matrix PSP. For the linear kernel this is a columns × columns problem. For the
+    other kernels the features of a sample are its row of the kernel matrix, and the problem is rows × rows.
 
     Parameters
     ----------
     dim
-        m, the number of components; at most the number of columns, or of rows where the kernel is not linear.
+        m, the number of components; at most the number of columns (linear kernel) or of rows (other kernels).
     sigma
-        σ, the width of a kernel that is not linear, or ``"median"`` for the median distance between rows.
+        σ, the width of a non-linear kernel, or ``"median"`` for the median distance between rows.
     gamma
-        γ ≥ 0 (λ in the paper of JDA). Small: all those means must coincide. Large: plain principal components.
-        ``"auto"`` takes the mean of |v_c|², and less where dim components would not see them; with v_0 alone that is
-        TCA's.
+        γ ≥ 0 (λ in the paper of JDA). Small: all these means must coincide. Large: plain principal components.
+        ``"auto"`` is the mean of |v_c|², reduced if the discrepancies have more variance than the weakest of the dim
+        components; with v_0 alone it equals the ``"auto"`` of TCA.
     kernel
         ``linear``, ``gaussian``, ``laplace`` or ``cauchy``.
     whiten
-        Give every component unit variance. Otherwise strong ones keep their weight and the mean variance is one.
+        Scale every component to unit variance. If False, components keep their relative variances and the mean is one.
     max_iter
-        How often the problem is solved, and labels are guessed, at most.
+        Maximum number of times that the problem is solved and the target is labelled.
 
     Attributes
     ----------
     aligner_, eigenvalues_
-        W, one component a column, and what each component varies, as a sum over the samples.
+        W, one component per column, and the variance of each component times n.
     gamma_
         γ of the last solution.
     pseudo_labels_
-        What the target rows were taken for, in their order.
+        Labels that were assigned to the target rows, in their order.
     n_iter_
-        How often the problem was solved.
+        Number of times that the problem was solved.
 
     Examples
     --------
@@ -94,7 +95,7 @@ class JDA(LabelledAligner):
 
     @property
     def sigma_(self) -> float:
-        """σ of the kernel in use; the linear kernel has none."""
+        """σ of the kernel; not defined for the linear kernel."""
         if self._kernel_rows is None:
             raise AttributeError("the linear kernel has no sigma_")
         return self._kernel_rows.sigma
@@ -110,28 +111,28 @@ class JDA(LabelledAligner):
         kernel_rows, features = self._features(rows)
         mean = features.mean(0)
         problem = JointProblem(features - mean, is_source, codes, len(classes), self.dim)
-        guesses: list[Tensor] = []
-        while len(guesses) < self.max_iter and not (len(guesses) > 1 and guesses[-1].equal(guesses[-2])):
-            discrepancies = problem.discrepancies(guesses[-1] if guesses else None)
+        history: list[Tensor] = []  # the pseudo-labels of each iteration
+        while len(history) < self.max_iter and not (len(history) > 1 and history[-1].equal(history[-2])):
+            discrepancies = problem.discrepancies(history[-1] if history else None)
             auto = self.gamma == "auto"
             gamma = problem.balanced_gamma(discrepancies) if auto else float(self.gamma)
             solution = problem.solve(discrepancies, gamma)
             weights, _ = unit_variance(solution, len(features), self.whiten)
-            guesses.append(problem.nearest_labels(weights))
+            history.append(problem.nearest_labels(weights))
         self._kernel_rows, self._mean = kernel_rows, mean
         self.aligner_, self.eigenvalues_, self.gamma_ = weights.numpy(), solution.eigenvalues.numpy(), gamma
-        self.pseudo_labels_, self.n_iter_ = classes[guesses[-1]], len(guesses)
+        self.pseudo_labels_, self.n_iter_ = classes[history[-1]], len(history)
 
     def _features(self, rows: Any) -> tuple[KernelRows | None, Tensor]:
-        """Return the map that makes features of a sample, None for the identity, and those of these rows."""
+        """Return the feature map, None for the identity, and the features of these rows."""
         dense, (count, columns) = to_tensor(rows).double(), rows.shape
-        limit, what = (columns, "columns") if self.kernel == "linear" else (count, "rows")
+        limit, unit = (columns, "columns") if self.kernel == "linear" else (count, "rows")
         if self.dim > limit:
-            raise ValueError(f"dim must be at most the number of {what}, {limit}; got {self.dim}")
+            raise ValueError(f"dim must be at most the number of {unit}, {limit}; got {self.dim}")
         check_varied(dense)
         if self.kernel == "linear":
             return None, dense
-        check_memory(count, "the linear kernel needs a matrix of columns × columns only")
+        check_memory(count, "the linear kernel only needs a columns × columns matrix")
         kernel_rows = KernelRows(dense, resolve_sigma(self.sigma, self.kernel, rows), self.kernel)
         return kernel_rows, kernel_rows(dense)
 

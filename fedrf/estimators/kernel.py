@@ -1,4 +1,4 @@
-"""The two aligners that work with the exact n × n kernel matrix."""
+"""The base class of the two aligners that use the exact n × n kernel matrix."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import psutil
 from torch import Tensor
 
 from fedrf.estimators.base import to_tensor
-from fedrf.estimators.components import ComponentAligner
+from fedrf.estimators.components import ComponentAligner, resolve_sigma
 from fedrf.tca.problems import GramProblem, Problem
 from fedrf.tca.random_features import kernel_matrix
 
-MATRICES_IN_MEMORY = 7  # kernel, Gram and centred matrix; a basis, the matrix in it, a copy and its vectors
+MATRICES_IN_MEMORY = 7  # kernel, Gram and centred matrix; basis, matrix in the basis, its copy and eigenvectors
 
 
 class KernelRows(NamedTuple):
-    """The map of a sample to its row of the kernel matrix: its kernel with each of these rows."""
+    """The map of a sample to its row of the kernel matrix: its kernel with each row of `rows`."""
 
     rows: Tensor
     sigma: float
@@ -29,7 +29,7 @@ class KernelRows(NamedTuple):
 
 
 class KernelAligner(ComponentAligner):
-    """Base of vanilla TCA and R-TCA: quadratic in the number of rows, cubic for TCA. For more rows use `RFTCA`."""
+    """Base class of vanilla TCA and R-TCA. Time is quadratic in the rows, cubic for TCA; `RFTCA` is linear."""
 
     kernel_matrix_: Tensor
     problem_: GramProblem
@@ -50,43 +50,39 @@ class KernelAligner(ComponentAligner):
         self.whiten = whiten
 
     @abstractmethod
-    def _pose(self, is_source: Tensor) -> GramProblem:
-        """State the method's problem for `kernel_matrix_`."""
+    def _make_problem(self, is_source: Tensor) -> GramProblem:
+        """Return the problem of the method for `kernel_matrix_`."""
 
     def _collect(self, rows: Any, is_source: Tensor) -> None:
         count = rows.shape[0]
         if self.dim > count:
             raise ValueError(f"dim must be at most the number of rows, {count}; got {self.dim}")
-        check_memory(count, "RFTCA needs memory for its features only")
-        kernel_rows = KernelRows(to_tensor(rows).double(), self._resolve_sigma(rows), self.kernel)
+        check_memory(count, "RFTCA only needs memory for its features")
+        kernel_rows = KernelRows(to_tensor(rows).double(), resolve_sigma(self.sigma, self.kernel, rows), self.kernel)
         self.kernel_matrix_ = kernel_rows(kernel_rows.rows)
         self.sigma_, self._kernel_rows = kernel_rows.sigma, kernel_rows
-        self.problem_ = self._pose(is_source)
+        self.problem_ = self._make_problem(is_source)
 
     def _problem(self) -> Problem:
         return self.problem_
 
     def _discrepancy(self) -> Tensor:
-        return self.kernel_matrix_ @ self.problem_.labels
+        return self.kernel_matrix_ @ self.problem_.domain_weights
 
     def _mmd_before(self) -> float:
         variance = self.kernel_matrix_.diagonal().mean() - self.kernel_matrix_.mean()
-        return max(0.0, float(self.problem_.labels @ self._discrepancy() / variance))
+        return max(0.0, float(self.problem_.domain_weights @ self._discrepancy() / variance))
 
     def _transform(self, rows: Any, is_source: Tensor) -> Tensor:
         cross = self._kernel_rows(to_tensor(rows).double())
         return (cross - self.kernel_matrix_.mean(0)) @ self._solve().weights
 
-    @property
-    def _num_samples(self) -> int:
-        return len(self._kernel_rows.rows)
 
-
-def check_memory(count: int, instead: str) -> None:
-    """Raise a ValueError where kernel matrices of so many rows do not fit into memory; `instead` says what would."""
+def check_memory(count: int, alternative: str) -> None:
+    """Raise a ValueError, with an alternative, if the kernel matrices of `count` rows do not fit into memory."""
     needed, free = 8 * MATRICES_IN_MEMORY * count**2, psutil.virtual_memory().available
     if needed > free:
         raise ValueError(
             f"{count} rows need about {needed / 1e9:.0f} GB for the kernel matrix and {free / 1e9:.0f} GB are "
-            f"free; {instead}"
+            f"free; {alternative}"
         )

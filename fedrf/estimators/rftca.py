@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from fedrf.estimators.base import to_tensor, torch_dtype
-from fedrf.estimators.components import ComponentAligner
-from fedrf.tca.problems import DomainStatistics, ScatterProblem, suggest_num_features
+from fedrf.estimators.components import ComponentAligner, resolve_sigma
+from fedrf.tca.problems import ScatterProblem
 from fedrf.tca.random_features import RandomFourierFeatures, check_count
+from fedrf.tca.statistics import DomainStatistics, suggest_num_features
 
 CHUNK_BYTES = 2**26
 
@@ -21,9 +22,9 @@ CHUNK_BYTES = 2**26
 class RFTCA(ComponentAligner):
     """Minimise the MMD after projection plus γ|W|², W acting on 2N random features.
 
-    Linear in the number of rows, in chunks, with memory that does not grow with it. What it keeps of each domain
-    are sums (`fedrf.tca.problems.DomainStatistics`), so rows can come in parts (`partial_fit`) or from several places
-    (`merge`) and the result is that of the pooled rows to rounding error.
+    Time is linear in the number of rows; memory does not depend on it, since rows are processed in chunks. The
+    estimator keeps only sums per domain (`fedrf.tca.statistics.DomainStatistics`), so that rows can be added in parts
+    (`partial_fit`) or from other estimators (`merge`). The result is that of the pooled rows up to rounding error.
 
     Parameters
     ----------
@@ -32,24 +33,24 @@ class RFTCA(ComponentAligner):
     num_features
         N, the number of random frequencies. See `suggest_num_features`.
     sigma
-        σ, the width of the kernel, or ``"median"`` for the median distance between rows (of the first call, with
-        `partial_fit`; give a number to estimators that are to be merged).
+        σ, the width of the kernel, or ``"median"`` for the median distance between rows. `partial_fit` uses the rows of
+        the first call. Estimators that are to be merged need the same number.
     gamma
-        γ ≥ 0. Small: the domain means must coincide. Large: plain kernel PCA. ``"auto"`` takes the middle of
-        `informative_gamma_range`.
+        γ ≥ 0. Small: the domain means must coincide. Large: plain kernel PCA. ``"auto"`` is the geometric mean of
+        the ends of `informative_gamma_range`.
     kernel
         ``gaussian``, ``laplace`` or ``cauchy``.
     random_state
-        Seed of the frequencies, an integer. The same (seed, N, columns, σ, kernel) gives the same ones anywhere.
+        Seed of the frequencies, an integer. The frequencies depend only on (seed, N, columns, σ, kernel).
     whiten
-        Give every component unit variance. Otherwise strong ones keep their weight and the mean variance is one.
+        Scale every component to unit variance. If False, components keep their relative variances and the mean is one.
 
     Attributes
     ----------
     aligner_, eigenvalues_, mmd_
         See `ComponentAligner`.
     features_
-        The `RandomFourierFeatures` in use; `features_.fingerprint` tells whether two estimators can be merged.
+        The `RandomFourierFeatures`; estimators with equal `features_.fingerprint` can be merged.
     source_, target_
         `DomainStatistics` of each domain.
 
@@ -68,7 +69,7 @@ class RFTCA(ComponentAligner):
     features_: RandomFourierFeatures
     source_: DomainStatistics
     target_: DomainStatistics
-    _posed: ScatterProblem | None
+    _cached_problem: ScatterProblem | None
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class RFTCA(ComponentAligner):
         self.whiten = whiten
 
     def partial_fit(self, X: ArrayLike, y: object = None, *, sample_domain: ArrayLike | None = None) -> Self:
-        """Add rows of any domains; the components are solved for when they are next needed."""
+        """Add rows of any domain; the components are computed on next use."""
         self._check_parameters()
         first = not self.__sklearn_is_fitted__()
         if not first:
@@ -102,19 +103,19 @@ class RFTCA(ComponentAligner):
         return self
 
     def merge(self, other: RFTCA) -> Self:
-        """Take in all rows that `other` has seen, without seeing them: both must use the same frequencies."""
+        """Add the statistics of all rows of `other`, which must have the same frequencies."""
         check_is_fitted(self)
         check_is_fitted(other)
-        mine, theirs = self.features_, other.features_
-        if mine.fingerprint != theirs.fingerprint:
-            raise ValueError(f"estimators with different frequencies cannot be merged: {mine} and {theirs}")
+        features, others = self.features_, other.features_
+        if features.fingerprint != others.fingerprint:
+            raise ValueError(f"estimators with different frequencies cannot be merged: {features} and {others}")
         self.source_ += other.source_
         self.target_ += other.target_
-        self._posed = self._solution = None
+        self._cached_problem = self._solution = None
         return self
 
     def suggest_num_features(self, error: float = 0.1) -> int:
-        """Return an N whose kernel approximation has at most this relative error, from dim(K) log n (theorem 2)."""
+        """Return an N for which the kernel approximation has at most this relative error (paper, theorem 2)."""
         check_is_fitted(self)
         return suggest_num_features(self.source_ + self.target_, error)
 
@@ -125,10 +126,15 @@ class RFTCA(ComponentAligner):
             raise ValueError(f"dim must be at most 2 × num_features = {width}; got {self.dim}")
 
     def _check_unchanged(self) -> None:
-        """Refuse to add rows under other frequencies than those of the rows before."""
+        """Raise a ValueError if the parameters would give other frequencies than those of the previous rows."""
         used = self.features_
-        now = (self.num_features, self.kernel, self.random_state, used.sigma if self.sigma == "median" else self.sigma)
-        if now != (used.num_features, used.kernel, used.seed, used.sigma):
+        sigma = used.sigma if self.sigma == "median" else self.sigma
+        if (self.num_features, self.kernel, self.random_state, sigma) != (
+            used.num_features,
+            used.kernel,
+            used.seed,
+            used.sigma,
+        ):
             raise ValueError(
                 "num_features, kernel, random_state and sigma cannot change between calls of partial_fit; use fit"
             )
@@ -138,7 +144,7 @@ class RFTCA(ComponentAligner):
         self._add(rows, is_source)
 
     def _start(self, rows: Any) -> None:
-        self.sigma_ = self._resolve_sigma(rows)
+        self.sigma_ = resolve_sigma(self.sigma, self.kernel, rows)
         self._dtype = torch_dtype(rows)
         self.features_ = RandomFourierFeatures(
             rows.shape[1], self.num_features, self.sigma_, self.kernel, self.random_state, dtype=self._dtype
@@ -146,33 +152,33 @@ class RFTCA(ComponentAligner):
         self.source_ = self.target_ = DomainStatistics.empty(self.features_.out_features)
 
     def _add(self, rows: Any, is_source: Tensor) -> None:
-        self._posed = None
+        self._cached_problem = None
         for features in self._feature_chunks(rows, is_source.nonzero()[:, 0]):
             self.source_ += DomainStatistics.of(features)
         for features in self._feature_chunks(rows, (~is_source).nonzero()[:, 0]):
             self.target_ += DomainStatistics.of(features)
 
-    def _feature_chunks(self, rows: Any, wanted: Tensor) -> Iterator[Tensor]:
-        """Yield random features of a few rows at a time, each chunk in the memory of the one before."""
-        if not len(wanted):
+    def _feature_chunks(self, rows: Any, indices: Tensor) -> Iterator[Tensor]:
+        """Yield random features of a few of the rows at a time; all chunks share one buffer."""
+        if not len(indices):
             return
         width = self.features_.out_features
         step = max(1, CHUNK_BYTES // (max(width, rows.shape[1]) * self._dtype.itemsize))
-        buffer = torch.empty(min(step, len(wanted)), width, dtype=self._dtype)
-        for chunk in wanted.split(step):
+        buffer = torch.empty(min(step, len(indices)), width, dtype=self._dtype)
+        for chunk in indices.split(step):
             first, last = int(chunk[0]), int(chunk[-1])
-            run = last - first + 1 == len(chunk)  # most often: then the rows need not be copied together
-            inputs = to_tensor(rows[first : last + 1] if run else rows[chunk.numpy()]).to(self._dtype)
+            contiguous = last - first + 1 == len(chunk)  # the usual case; a slice needs no copy
+            inputs = to_tensor(rows[first : last + 1] if contiguous else rows[chunk.numpy()]).to(self._dtype)
             yield self.features_.write(inputs, buffer[: len(inputs)])
 
     def _problem(self) -> ScatterProblem:
-        """Return the problem of all rows so far; kept until more come in, since all γ share most of its work."""
+        """Return the problem of all rows so far, cached until rows are added: all γ share most of its work."""
         for name, statistics in (("source", self.source_), ("target", self.target_)):
             if statistics.count == 0:
-                raise ValueError(f"no {name} rows have come in yet; both domains are needed")
-        if self._posed is None:
-            self._posed = ScatterProblem(self.source_, self.target_, self._dtype)
-        return self._posed
+                raise ValueError(f"no {name} rows have been added yet; both domains are needed")
+        if self._cached_problem is None:
+            self._cached_problem = ScatterProblem(self.source_, self.target_, self._dtype)
+        return self._cached_problem
 
     def _discrepancy(self) -> Tensor:
         return self._problem().discrepancy
@@ -187,7 +193,3 @@ class RFTCA(ComponentAligner):
         weights, offset = weights.to(self._dtype), offset.to(self._dtype)
         chunks = self._feature_chunks(rows, torch.arange(rows.shape[0]))
         return torch.cat([features @ weights - offset for features in chunks])
-
-    @property
-    def _num_samples(self) -> int:
-        return self.source_.count + self.target_.count

@@ -1,4 +1,4 @@
-"""Regularised transfer component analysis, the bridge from TCA to random features (paper, section III-B)."""
+"""Regularised transfer component analysis, the step between TCA and RF-TCA (paper, section III-B)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedrf.tca.problems import GramProblem
 
 
 class RTCA(KernelAligner):
-    """Minimise the MMD after projection plus γ tr(WᵀKW): TCA with the penalty taken in the kernel's own space.
+    """Minimise the MMD after projection plus γ tr(WᵀKW): TCA with the penalty in the kernel's own space.
 
-    This is what `RFTCA` converges to as the number of random features grows. Parameters as in `TCA`.
+    `RFTCA` converges to R-TCA as the number of random features grows. The parameters are those of `TCA`.
 
     Examples
     --------
@@ -24,5 +24,5 @@ class RTCA(KernelAligner):
     True
     """
 
-    def _pose(self, is_source: Tensor) -> GramProblem:
+    def _make_problem(self, is_source: Tensor) -> GramProblem:
         return GramProblem.regularised(self.kernel_matrix_, is_source)

@@ -12,10 +12,10 @@ from fedrf.tca.random_features import check_count
 
 
 class SubspaceAlignment(DomainAligner):
-    """Turn the principal axes of the source towards those of the target.
+    """Rotate the principal axes of the source towards those of the target.
 
     With the leading axes P_S and P_T of the domains, a target row has the coordinates (x − μ_T) P_T, and a source row
-    (x − μ_S) P_S M, where M = P_Sᵀ P_T is what brings P_S M closest to P_T.
+    (x − μ_S) P_S M, where M = P_Sᵀ P_T minimises the distance of P_S M to P_T.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ class SubspaceAlignment(DomainAligner):
         source, target = self.source_, self.target_
         aligned = (dense - target.mean) @ target.axes
         if is_source.any():
-            turned = source.axes @ (source.axes.T @ target.axes)
-            aligned[is_source] = (dense[is_source] - source.mean) @ turned
+            rotated_axes = source.axes @ (source.axes.T @ target.axes)
+            aligned[is_source] = (dense[is_source] - source.mean) @ rotated_axes
         return aligned
 
     @property

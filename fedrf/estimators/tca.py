@@ -11,7 +11,7 @@ from fedrf.tca.problems import GramProblem
 class TCA(KernelAligner):
     """Minimise the MMD after projection plus γ|W|², W acting on the rows of the kernel matrix K.
 
-    Exact, and cubic in the number of rows: the reference that `RTCA` and `RFTCA` approach.
+    Exact, and cubic in the number of rows: the reference for `RTCA` and `RFTCA`.
 
     Parameters
     ----------
@@ -20,12 +20,12 @@ class TCA(KernelAligner):
     sigma
         σ, the width of the kernel, or ``"median"`` for the median distance between rows.
     gamma
-        γ ≥ 0. Small: the domain means must coincide. Large: plain kernel PCA. ``"auto"`` takes the middle of
-        `informative_gamma_range`.
+        γ ≥ 0. Small: the domain means must coincide. Large: plain kernel PCA. ``"auto"`` is the geometric mean of
+        the ends of `informative_gamma_range`.
     kernel
         ``gaussian``, ``laplace`` or ``cauchy``.
     whiten
-        Give every component unit variance. Otherwise strong ones keep their weight and the mean variance is one.
+        Scale every component to unit variance. If False, components keep their relative variances and the mean is one.
 
     Examples
     --------
@@ -37,5 +37,5 @@ class TCA(KernelAligner):
     (60, 3)
     """
 
-    def _pose(self, is_source: Tensor) -> GramProblem:
+    def _make_problem(self, is_source: Tensor) -> GramProblem:
         return GramProblem.vanilla(self.kernel_matrix_, is_source)

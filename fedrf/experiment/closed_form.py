@@ -1,4 +1,4 @@
-"""Closed-form alignment of two sets of features, with accuracies where there are labels."""
+"""Closed-form alignment of two sets of features, and the accuracies of classifiers if there are labels."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ CLASSIFIERS = {
     "1-NN": lambda: KNeighborsClassifier(n_neighbors=1),
     "SVM": lambda: SVC(),
     "logistic": lambda: LogisticRegression(max_iter=1000),
-    "FCNN": lambda: MLPClassifier((100, 100), max_iter=1000, random_state=0),  # the paper's
+    "FCNN": lambda: MLPClassifier((100, 100), max_iter=1000, random_state=0),  # the paper's network
 }
 
 
 def unit_norm(features: NDArray[Any]) -> NDArray[Any]:
-    """Scale each sample to norm 1, as the paper does; samples of zeros stay."""
+    """Scale each sample to norm 1, as in the paper; samples of zeros stay unchanged."""
     norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))[:, None]
     return (features / np.where(norms > 0, norms, 1)).astype(features.dtype)
 
 
 def standardise(features: NDArray[Any]) -> NDArray[Any]:
-    """Give each column mean 0 and variance 1 over this domain alone; constant columns become 0."""
-    constant = np.ptp(features, axis=0) == 0  # rounding gives them a tiny mean and deviation
+    """Scale each column to mean 0 and variance 1 over this domain; constant columns become 0."""
+    constant = np.ptp(features, axis=0) == 0  # their computed deviation can be rounding error
     centred: NDArray[Any] = features - features.mean(axis=0)
     return np.where(constant, 0, centred / np.where(constant, 1, features.std(axis=0)))
 
@@ -50,7 +50,7 @@ SCALINGS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 @dataclass(frozen=True)
 class AlignedPair:
-    """Two domains before and after alignment, with the aligner that was fitted to them."""
+    """Two domains before and after alignment, the aligner that was fitted to them, and its time in seconds."""
 
     source: FeatureSet
     target: FeatureSet
@@ -60,16 +60,16 @@ class AlignedPair:
     seconds: float
 
 
-def scaled(domain: FeatureSet, how: str) -> FeatureSet:
-    """Return the domain with its features scaled in one of the ways of `SCALINGS`."""
+def scaled(domain: FeatureSet, scaling: str) -> FeatureSet:
+    """Return the domain with its features scaled by one of `SCALINGS`."""
     features = domain.features.astype(domain.features.dtype if domain.features.dtype == np.float32 else np.float64)
-    return domain._replace(features=SCALINGS[how](features))
+    return domain._replace(features=SCALINGS[scaling](features))
 
 
 def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -> AlignedPair:
-    """Fit the aligner to both domains and map both.
+    """Fit the aligner to both domains and transform both.
 
-    Labels of the source are for aligners that need them; those of the target are not handed over.
+    Source labels are passed to the aligner, target labels are not.
     """
     if source.features.shape[1] != target.features.shape[1]:
         raise ValueError(
@@ -81,7 +81,7 @@ def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -
     rows = np.vstack([source.features, target.features])
     count = len(source.features)
     domain = np.where(np.arange(len(rows)) < count, 1, -1)
-    # Any label will do for target rows, as long as it is of the same type as the others.
+    # The aligner ignores the labels of target rows; they only need the type of the others.
     labels = None if source.labels is None else np.resize(source.labels, len(rows))
     start = time.perf_counter()
     aligned = aligner.fit_transform(rows, labels, sample_domain=domain)
@@ -92,13 +92,13 @@ def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -
 
 
 def accuracy(classifier: str, source: FeatureSet, target: FeatureSet) -> float:
-    """Train on the source, score on the target; both must have labels."""
+    """Return the accuracy on the target after training on the source; both must have labels."""
     trained = CLASSIFIERS[classifier]().fit(source.features, source.labels)
     return float(trained.score(target.features, target.labels))
 
 
 def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
-    """Return why classifiers cannot be compared on this pair; an empty string if they can."""
+    """Return the reason why this pair cannot be scored, or an empty string if it can."""
     if source.labels is None or target.labels is None:
         return "both files need labels for that"
     classes = set(source.labels.tolist())
@@ -110,12 +110,12 @@ def why_not_scored(source: FeatureSet, target: FeatureSet) -> str:
 
 
 def accuracies(source: FeatureSet, target: FeatureSet) -> dict[str, float]:
-    """Return accuracy on the target for each classifier; empty where there is nothing to score."""
+    """Return the target accuracy of each classifier; empty if the pair cannot be scored."""
     return {} if why_not_scored(source, target) else {name: accuracy(name, source, target) for name in CLASSIFIERS}
 
 
 def save_pair(pair: AlignedPair, path: Path) -> None:
-    """Write the aligned features, any W with its eigenvalues, and any labels to an .npz file, in one step."""
+    """Write the aligned features, and W, eigenvalues and labels if there are any, atomically to an .npz file."""
     arrays: dict[str, Any] = {
         "source": pair.aligned_source.features,
         "target": pair.aligned_target.features,
@@ -126,8 +126,8 @@ def save_pair(pair: AlignedPair, path: Path) -> None:
     }
     present = {name: array for name, array in arrays.items() if array is not None}
 
-    def fill(temporary: Path) -> None:
-        with temporary.open("wb") as file:  # given a path, NumPy would add its own suffix
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a path, NumPy would append a suffix
             np.savez(file, **present)
 
-    write_atomically(path, fill)
+    write_atomically(path, write)

@@ -13,7 +13,7 @@ from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.messages import Product, Statistics
 from fedrf.tca.federated import SubspaceIteration, pooled_problem, scatter_product
-from fedrf.tca.problems import DomainStatistics
+from fedrf.tca.statistics import DomainStatistics
 
 TOLERANCE, MAX_STEPS = 3e-4, 50
 

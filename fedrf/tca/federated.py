@@ -1,42 +1,44 @@
-r"""Federated RF-TCA: the closed-form aligner W_RF for clients that keep their samples, as a start for its training.
+r"""Federated RF-TCA: the closed-form aligner W_RF for clients that keep their samples.
 
-There are any number of source clients and one target client, all with the same random features. Two ways lead to the
-solution of `fedrf.tca.problems.ScatterProblem` for the pooled samples; no message depends on the number of samples:
+There are any number of source clients and one target client, all with the same random features. Two algorithms compute
+the solution of `fedrf.tca.problems.ScatterProblem` for the pooled samples. The size of their messages does not depend
+on the number of samples:
 
-=================== ======================== ================== ======
-form                up, from each client     down, to each      rounds
-=================== ======================== ================== ======
-`from_statistics`   2N + 2N × 2N             nothing            1
-`SubspaceIteration` 2N, 2N × (m+1) a step    2N × (m+1) a step  1 + k
-=================== ======================== ================== ======
+========================= ======================== ==================== ======
+algorithm                 each client sends        each client receives rounds
+========================= ======================== ==================== ======
+`aligner_from_statistics` 2N + 2N × 2N             nothing              1
+`SubspaceIteration`       2N, 2N × (m+1) per step  2N × (m+1) per step  1 + k
+========================= ======================== ==================== ======
 
-The second sends less up while k steps have k(m+1) < 2N, and no client's second moments leave it, only their product
-with a basis.
+The second sends less if its k steps have k(m+1) < 2N. It also keeps the second moments of each client private: only
+their product with a basis is sent.
 
-**Why few steps.** All that was ever sent and received stays useful: after k steps the coordinator knows the total
-scatter S on the span of {Q, SQ, …, S^(k−1)Q} and takes the best solution in all of it (block Lanczos), where power
-iteration has S^(k−1)Q alone.
+**Few steps are enough.** The coordinator keeps all bases and products. After k steps it knows the total scatter S on
+the span of {Q, SQ, …, S^(k−1)Q} and takes the best solution in this span (block Lanczos). Power iteration would use
+S^(k−1)Q alone.
 
-**Why γ is not in the messages.** P differs from I only along the discrepancy v of the domain means, which are known
-before the first step. With v in Q, that span is the same for S and for PSP. So one iteration serves all γ, and
-``"auto"`` too.
+**Messages do not depend on γ.** P differs from I only along the discrepancy v of the domain means, which is known
+before the first step. Q contains v, so that the span is the same for S and for PSP. Therefore one iteration gives the
+solutions for all γ, including ``"auto"``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from math import inf, prod, sqrt
+from math import inf
 
 import torch
 from torch import Tensor
 
 from fedrf.tca.eigen import canonical_signs
-from fedrf.tca.problems import DomainStatistics, ScatterProblem, Solution
+from fedrf.tca.problems import ScatterProblem, Solution, resolve_gamma
 from fedrf.tca.random_features import check_count
+from fedrf.tca.statistics import DomainStatistics
 
 
-def from_statistics(
+def aligner_from_statistics(
     sources: Sequence[DomainStatistics],
     target: DomainStatistics,
     gamma: float | str,
@@ -50,11 +52,11 @@ def from_statistics(
     sources, target
         Statistics of the random features of each client.
     gamma
-        γ, or ``"auto"`` for the geometric middle of the informative range.
+        γ, or ``"auto"`` for the geometric mean of the ends of the informative range.
     dim
         m, the number of components.
     dtype
-        Precision of the clients' features; what lies below its rounding error is taken for nothing.
+        Precision of the clients' features; values below its rounding error count as zero.
     """
     return _solve(pooled_problem(sources, target, dtype), gamma, check_count("dim", dim)).aligner
 
@@ -62,7 +64,7 @@ def from_statistics(
 def pooled_problem(
     sources: Sequence[DomainStatistics], target: DomainStatistics, dtype: torch.dtype = torch.float64
 ) -> ScatterProblem:
-    """Return the problem of the pooled samples, from the statistics that each client sends once."""
+    """Return the problem of the pooled samples from the statistics that each client sends once."""
     source = sum(sources, DomainStatistics.empty(len(target.total)))
     _check_counts(source.count, target.count)
     return ScatterProblem(source, target, dtype)
@@ -70,9 +72,10 @@ def pooled_problem(
 
 @torch.no_grad()
 def scatter_product(features: Tensor | Iterable[Tensor], basis: Tensor) -> Tensor:
-    """Return ΣΣᵀQ for a client's rows of random features, whole or in chunks, and the columns Q of `basis`.
+    """Return ΣΣᵀQ for a client's rows of random features and the columns Q of `basis`.
 
-    Chunks that are computed one after the other bound the memory; they are added up in double precision.
+    `features` is one tensor or an iterable of chunks. Chunks bound the memory; their products are added in double
+    precision.
     """
     product = torch.zeros_like(basis, dtype=torch.float64)
     for rows in [features] if isinstance(features, Tensor) else features:
@@ -81,9 +84,10 @@ def scatter_product(features: Tensor | Iterable[Tensor], basis: Tensor) -> Tenso
 
 
 class SubspaceIteration:
-    """The coordinator's part of the distributed solution.
+    """The coordinator's side of the iterative algorithm.
 
-    While `residual` is too large, send `basis` to all clients and `update` with the sum of their `scatter_product`.
+    While `residual` is too large, send `basis` to all clients and call `update` with the sum of their
+    `scatter_product`.
 
     Parameters
     ----------
@@ -92,15 +96,15 @@ class SubspaceIteration:
     dim
         m, the number of components.
     seed
-        Of the random columns of the first basis.
+        Seed of the random columns of the first basis.
     dtype
         Precision of the clients' features and of the basis.
 
     Attributes
     ----------
     basis
-        What goes out next: 2N × (m+1), orthonormal, one column being for v. It has fewer columns, in the end none,
-        when 2N dimensions are used up.
+        The next basis to send: 2N × (m+1), orthonormal, with one column for v. It has fewer columns, and finally none,
+        when all 2N dimensions have been used.
     """
 
     basis: Tensor
@@ -116,61 +120,62 @@ class SubspaceIteration:
         self.dim, self.dtype = check_count("dim", dim), dtype
         self._counts = sum(count for count, _ in sources), target[0]
         _check_counts(*self._counts)
-        # The mean of an empty client is not a number.
+        # The mean of an empty client is NaN.
         totals = torch.stack([count * mean.double() for count, mean in sources if count])
         self._totals = torch.stack([totals.sum(0), target[0] * target[1].double()])
         size = len(target[1])
-        self._known = self._products = self._leftover = self._totals.new_empty(size, 0)
+        # All bases so far, their products, and the part of S·(last basis) that is orthogonal to all bases.
+        self._bases = self._products = self._remainder = self._totals.new_empty(size, 0)
         generator = torch.Generator().manual_seed(seed)
         start = torch.randn(size, dim + 1, generator=generator, dtype=torch.float64)
         start[:, 0] = self._totals[0] / self._counts[0] - self._totals[1] / self._counts[1]
         self._set_basis(start)
 
     def update(self, product: Tensor) -> None:
-        """Take in ΣΣᵀQ for the current basis Q, summed over all clients, and move on to the next basis."""
+        """Add ΣΣᵀQ of the current basis Q, summed over all clients, and compute the next basis."""
         if product.shape != self.basis.shape:
             raise ValueError(f"product must be {[*self.basis.shape]}, like the basis; got {[*product.shape]}")
         basis, product, total = self.basis.double(), product.double(), self._totals.sum(0)
-        self._known = torch.cat([self._known, basis], dim=1)
+        self._bases = torch.cat([self._bases, basis], dim=1)
         self._products = torch.cat([self._products, product], dim=1)
         image = product - torch.outer(total / sum(self._counts), total @ basis)
-        self._leftover = image - self._known @ (self._known.T @ image)
-        self._set_basis(self._leftover)
+        self._remainder = image - self._bases @ (self._bases.T @ image)
+        self._set_basis(self._remainder)
         self.__dict__.pop("_problem", None)
 
     def solution(self, gamma: float | str) -> Solution:
         """Return the best components so far for one γ, scaled like those of `ScatterProblem`."""
         coordinates, eigenvalues = _solve(self._problem, gamma, self.dim)
-        return Solution(canonical_signs(self._known @ coordinates), eigenvalues)
+        return Solution(canonical_signs(self._bases @ coordinates), eigenvalues)
 
     def informative_gamma_range(self) -> tuple[float, float]:
-        """Return the interval outside which γ hardly changes the solution, as far as S is known."""
+        """Return the interval outside which γ has little effect on the solution, as estimated from the steps so far."""
         return self._problem.informative_gamma_range(self.dim)
 
     def residual(self, gamma: float | str) -> float:
-        """Return |PSPU − UΛ| over the smallest eigenvalue in Λ; infinite before the first step.
+        """Return |PSPU − UΛ| divided by the smallest eigenvalue in Λ; infinite before the first step.
 
-        As the part that is missing has little variance, that is about the sine of the largest angle to the components
-        of the pooled samples. At worst the sine is λₘ/(λₘ − λₘ₊₁) times larger.
+        The part of S outside the span has little variance. The residual is therefore close to the sine of the largest
+        angle to the components of the pooled samples. In the worst case the sine is λₘ/(λₘ − λₘ₊₁) times larger.
         """
-        if not self._known.shape[1]:
+        if not self._bases.shape[1]:
             return inf
         coordinates, eigenvalues = _solve(self._problem, gamma, self.dim)
-        # S maps all known columns but the latest into the known space.
-        latest = coordinates[len(coordinates) - self._leftover.shape[1] :]
-        return float(torch.linalg.matrix_norm(self._leftover @ latest, 2) / eigenvalues[eigenvalues > 0][-1])
+        # S maps every basis but the last one into the span.
+        last = coordinates[len(coordinates) - self._remainder.shape[1] :]
+        return float(torch.linalg.matrix_norm(self._remainder @ last, 2) / eigenvalues[eigenvalues > 0][-1])
 
     def _set_basis(self, columns: Tensor) -> None:
-        """Make the columns orthonormal, and orthogonal to what is known."""
-        # Householder's QR makes up directions where the columns are deficient.
-        factor: Tensor = torch.linalg.qr(torch.cat([self._known, columns], dim=1)).Q
-        self.basis = factor[:, self._known.shape[1] :].to(self.dtype)
+        """Make the columns orthonormal, and orthogonal to all bases so far."""
+        # Householder QR fills in arbitrary directions where the columns are rank-deficient.
+        factor: Tensor = torch.linalg.qr(torch.cat([self._bases, columns], dim=1)).Q
+        self.basis = factor[:, self._bases.shape[1] :].to(self.dtype)
 
     @cached_property
     def _problem(self) -> ScatterProblem:
-        """The pooled problem within the known space, which has all of v."""
-        gram = self._known.T @ self._products
-        totals = self._totals @ self._known
+        """The pooled problem within the span of all bases, which contains v."""
+        gram = self._bases.T @ self._products
+        totals = self._totals @ self._bases
         # Only the sum of the two Gram matrices matters.
         return ScatterProblem(
             DomainStatistics(self._counts[0], totals[0], (gram + gram.T) / 2),
@@ -185,8 +190,4 @@ def _check_counts(source: int, target: int) -> None:
 
 
 def _solve(problem: ScatterProblem, gamma: float | str, dim: int) -> Solution:
-    if gamma == "auto":
-        gamma = sqrt(prod(problem.informative_gamma_range(dim)))
-    if not (isinstance(gamma, int | float) and gamma >= 0):
-        raise ValueError(f"gamma must be a number, at least 0, or 'auto'; got {gamma!r}")
-    return problem.solve(gamma, dim)
+    return problem.solve(resolve_gamma(gamma, problem, dim), dim)

@@ -1,4 +1,4 @@
-r"""Random Fourier features and the kernels that they stand for (paper, definition 1).
+r"""Random Fourier features and the kernels that they approximate (paper, definition 1).
 
 For a shift-invariant kernel k with k(0) = 1 and frequencies ω drawn from its Fourier transform,
 k(x − y) = E[cos(ωᵀ(x − y))]. With N frequencies in the rows of Ω, the map
@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-MEDIAN_ROWS = 500
+MEDIAN_SAMPLE_SIZE = 500
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A shift-invariant kernel of unit width: how to draw its frequencies, how to evaluate it exactly."""
+    """A shift-invariant kernel of unit width: its frequency distribution, exact value and norm."""
 
     formula: str
     draw: Callable[[np.random.RandomState, tuple[int, int]], np.ndarray]
@@ -48,7 +48,7 @@ def _cauchy(x: Tensor, y: Tensor) -> Tensor:
     return product.reciprocal_()
 
 
-# A Laplace kernel has Cauchy frequencies, and a Cauchy kernel Laplace ones.
+# The Laplace kernel has Cauchy-distributed frequencies, and the Cauchy kernel Laplace-distributed ones.
 KERNELS = {
     "gaussian": Kernel("exp(-|x-y|² / 2σ²)", lambda rng, shape: rng.standard_normal(shape), _gaussian, 2),
     "laplace": Kernel("exp(-|x-y|₁ / σ)", lambda rng, shape: rng.standard_cauchy(shape), _laplace, 1),
@@ -57,7 +57,7 @@ KERNELS = {
 
 
 def get_kernel(name: str) -> Kernel:
-    """Return the kernel called `name`; a `ValueError` lists the names that exist."""
+    """Return the kernel with this name, or raise a ValueError that lists the valid names."""
     try:
         return KERNELS[name]
     except (KeyError, TypeError):
@@ -65,14 +65,14 @@ def get_kernel(name: str) -> Kernel:
 
 
 def check_sigma(sigma: float | str) -> float:
-    """Return σ as a float; it must be positive and finite."""
+    """Return σ as a float, or raise a ValueError if it is not a positive finite number."""
     if isinstance(sigma, int | float | np.number) and isfinite(sigma) and sigma > 0:
         return float(sigma)
     raise ValueError(f"sigma must be a positive number or 'median'; got {sigma!r}")
 
 
 def check_count(name: str, value: int) -> int:
-    """Return a positive integer, NumPy's included, as an int."""
+    """Return a positive Python or NumPy integer as an int, or raise a ValueError that names it."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a positive integer; got {value!r}")
     return int(value)
@@ -80,34 +80,35 @@ def check_count(name: str, value: int) -> int:
 
 def kernel_matrix(x: Tensor, y: Tensor, sigma: float, kernel: str = "gaussian") -> Tensor:
     """Evaluate the exact kernel between the rows of `x` and the rows of `y`."""
-    width, origin = check_sigma(sigma), y.mean(0)  # far from the origin, differences of squares would cancel
+    # Centring avoids cancellation in differences of squares far from the origin.
+    width, origin = check_sigma(sigma), y.mean(0)
     return get_kernel(kernel).exact((x - origin) / width, (y - origin) / width)
 
 
-def median_rows(count: int, seed: int = 0) -> np.ndarray:
-    """Return which of `count` rows `median_sigma` looks at, in order: all of them where they are few."""
-    return np.sort(np.random.RandomState(seed).permutation(count)[:MEDIAN_ROWS])
+def median_row_indices(count: int, seed: int = 0) -> np.ndarray:
+    """Return the sorted indices of the rows that `median_sigma` uses: a seeded sample, or all rows if there are few."""
+    return np.sort(np.random.RandomState(seed).permutation(count)[:MEDIAN_SAMPLE_SIZE])
 
 
 def median_sigma(x: Tensor, kernel: str = "gaussian", seed: int = 0) -> float:
-    """Median distance between rows of `x`, in the norm of the kernel, over a seeded subsample.
+    """Return the median distance between rows of `x`, in the norm of the kernel, over a seeded subsample.
 
-    Equal rows say nothing about the width, so only positive distances count.
+    Distances between equal rows are ignored, since they carry no information about the width.
     """
-    sample = x[torch.from_numpy(median_rows(len(x), seed))].double()
+    sample = x[torch.from_numpy(median_row_indices(len(x), seed))].double()
     distances = torch.nn.functional.pdist(sample, p=float(get_kernel(kernel).norm))
     positive = distances[distances > 0]
     if positive.numel() == 0:
-        raise ValueError("sigma='median' needs at least two different rows; all rows are equal. Give a number")
+        raise ValueError("sigma='median' needs two different rows, and all rows are equal; set sigma to a number")
     return float(positive.median())
 
 
 def draw_frequencies(
     num_features: int, in_features: int, sigma: float, kernel: str = "gaussian", seed: int = 0
 ) -> np.ndarray:
-    """Draw Ω (N × p, float64) from nothing but these arguments.
+    """Draw Ω (N × p, float64); the result depends on the arguments alone.
 
-    NumPy's legacy generator is frozen: its streams do not change between versions.
+    NumPy's legacy generator is frozen: its stream is the same in all versions of NumPy.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be an integer from 0 to 2**32 - 1; got {seed!r}")
@@ -116,7 +117,7 @@ def draw_frequencies(
 
 
 class RandomFourierFeatures(nn.Module):
-    """The map Σ from R^p to R^(2N): N cosines, then N sines, of the same random projections.
+    """The map Σ from R^p to R^(2N): N cosines, followed by N sines, of the same random projections.
 
     Parameters
     ----------
@@ -129,12 +130,12 @@ class RandomFourierFeatures(nn.Module):
     kernel
         ``gaussian``, ``laplace`` or ``cauchy``; see `KERNELS` for the formulas.
     seed
-        Shared by all clients, so that Ω never has to be sent.
+        Seed of Ω. All clients use the same seed, so that Ω is never sent.
 
     Attributes
     ----------
     frequencies
-        Ω, a buffer: it moves with the module, is saved with it and is never trained.
+        Ω, a buffer: it moves with the module, is saved with it and is not trained.
     """
 
     frequencies: Tensor
@@ -166,9 +167,9 @@ class RandomFourierFeatures(nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits of the frequencies in use; equal for clients whose features can be compared.
+        """Hash of the frequencies, 16 hex digits; clients with equal fingerprints have comparable features.
 
-        Taken in single precision, so that a float32 and a float64 client agree.
+        It is computed in single precision, so that a float32 and a float64 client get the same value.
         """
         values = self.frequencies.detach().to("cpu", torch.float32).numpy()
         digest = hashlib.sha256(f"{values.shape}".encode() + values.astype("<f4").tobytes())
@@ -181,7 +182,7 @@ class RandomFourierFeatures(nn.Module):
 
     @torch.no_grad()
     def write(self, x: Tensor, out: Tensor) -> Tensor:
-        """Compute `forward` without gradients into `out`: touching fresh memory costs more than the sines."""
+        """Compute `forward` without gradients into `out`: allocating memory would cost more than the sines."""
         cosines, sines = out.split(self.num_features, dim=-1)
         torch.mm(x, self.frequencies.T, out=cosines)
         torch.sin(cosines, out=sines)
@@ -189,7 +190,7 @@ class RandomFourierFeatures(nn.Module):
         return out.div_(sqrt(self.num_features))
 
     def extra_repr(self) -> str:
-        """Show what Ω depends on."""
+        """Return the arguments that determine Ω."""
         return (
             f"in_features={self.in_features}, num_features={self.num_features}, sigma={self.sigma:g}, "
             f"kernel={self.kernel!r}, seed={self.seed}"

@@ -1,4 +1,4 @@
-"""Bad input is handled, or gets one clear ValueError."""
+"""Unusual input is converted; invalid input gives one clear ValueError."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from fedrf.estimators import ESTIMATORS
-from tests.estimators.test_conventions import (
+from tests.estimators.cases import (
     align,
     every_component_aligner,
     every_estimator,
@@ -20,7 +20,7 @@ from tests.estimators.test_conventions import (
 
 @every_estimator
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("corrupt", "message"),
     [
         (lambda x, d: (np.where(x == x[0, 0], np.nan, x), d), "NaN"),
         (lambda x, d: (np.where(x == x[0, 0], np.inf, x), d), "infinity"),
@@ -40,13 +40,13 @@ from tests.estimators.test_conventions import (
         (lambda x, d: (np.ones_like(x), d), r"all (source )?rows are equal"),
     ],
 )
-def test_bad_rows(name, spoil, message, domains):
-    rows, domain = spoil(*domains)
+def test_invalid_rows(name, corrupt, message, domains):
+    rows, domain = corrupt(*domains)
     with pytest.raises(ValueError, match=message):
         small(name).fit(rows, np.arange(len(rows)) % 2, sample_domain=domain)
 
 
-BAD_SETTINGS = [
+INVALID_SETTINGS = [
     ({"gamma": -1.0}, "gamma must be a number, at least 0, or 'auto'; got -1.0"),
     ({"gamma": float("nan")}, "gamma must be a number"),
     ({"gamma": "large"}, "gamma must be a number"),
@@ -72,9 +72,9 @@ BAD_SETTINGS = [
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
-    [(name, *case) for name in ESTIMATORS for case in BAD_SETTINGS if takes(name, *case[0])],
+    [(name, *case) for name in ESTIMATORS for case in INVALID_SETTINGS if takes(name, *case[0])],
 )
-def test_bad_settings(name, settings, message, domains):
+def test_invalid_settings(name, settings, message, domains):
     rows, domain = domains
     if name == "jda" and "sigma" in settings:
         settings = settings | {"kernel": "gaussian"}
@@ -102,7 +102,7 @@ def test_settings_that_do_not_fit_the_rows(name, settings, message, domains):
 
 
 @pytest.mark.parametrize("name", ["gfk", "sa"])
-def test_a_domain_of_few_rows_bounds_its_subspace(name, domains):
+def test_a_domain_of_few_rows_limits_dim(name, domains):
     rows, domain = domains
     few = np.concatenate([np.flatnonzero(domain > 0), np.flatnonzero(domain < 0)[:3]])
     with pytest.raises(ValueError, match=r"dim must be at most 2, .* target rows vary; got 3"):
@@ -120,19 +120,19 @@ def test_a_domain_of_equal_rows(name, side, domains):
 
 @every_labelled_aligner
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("corrupt", "message"),
     [
-        (lambda y: None, "requires y to be passed, but the target y is None: it learns from labels of source rows"),
+        (lambda y: None, "requires y to be passed, but the target y is None: it learns from source labels"),
         (lambda y: y[:-1], "y must have one label for each of the 120 rows; it has 119"),
         (lambda y: y + 0.25, "Unknown label type: continuous"),
         (lambda y: y * np.nan, "NaN"),
         (lambda y: np.stack([y, y], axis=1), "y should be a 1d array"),
     ],
 )
-def test_bad_labels(name, spoil, message, domains):
+def test_invalid_labels(name, corrupt, message, domains):
     rows, domain = domains
     with pytest.raises(ValueError, match=message):
-        small(name).fit(rows, spoil(labels_of(rows)), sample_domain=domain)
+        small(name).fit(rows, corrupt(labels_of(rows)), sample_domain=domain)
 
 
 @every_estimator
@@ -174,7 +174,7 @@ def test_components_before_fit(name):
 
 @every_estimator
 @pytest.mark.parametrize("convert", [scipy.sparse.csr_matrix, scipy.sparse.coo_array, lambda x: x.tolist()])
-def test_other_containers_are_handled(name, convert, domains):
+def test_other_containers_are_converted(name, convert, domains):
     rows, domain = domains
     rows = rows * (np.abs(rows) > 0.5)
     expected = align(small(name), rows, domain)
@@ -184,7 +184,7 @@ def test_other_containers_are_handled(name, convert, domains):
 
 @every_estimator
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_, np.float16])
-def test_other_numbers_are_handled(name, dtype, domains):
+def test_other_dtypes_are_converted(name, dtype, domains):
     rows, domain = domains
     rows = np.abs(rows * 4).astype(int).astype(dtype)
     labels = np.arange(len(rows)) % 2
@@ -194,11 +194,11 @@ def test_other_numbers_are_handled(name, dtype, domains):
     np.testing.assert_array_equal(aligned, expected)
 
 
-def test_kernel_forms_refuse_what_does_not_fit_into_memory(domains, monkeypatch):
+def test_kernel_methods_reject_more_rows_than_fit_into_memory(domains, monkeypatch):
     rows, domain = domains
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1000})())
-    for name, instead in (("tca", "RFTCA"), ("r-tca", "RFTCA"), ("jda", "linear")):
-        with pytest.raises(ValueError, match=rf"120 rows need about .* {instead}"):
+    for name, alternative in (("tca", "RFTCA"), ("r-tca", "RFTCA"), ("jda", "linear")):
+        with pytest.raises(ValueError, match=rf"120 rows need about .* {alternative}"):
             fitted(name, rows, domain, kernel="gaussian")
     for name in set(ESTIMATORS) - {"tca", "r-tca"}:
         fitted(name, rows, domain)

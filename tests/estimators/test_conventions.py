@@ -10,65 +10,31 @@ import torch
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedrf.estimators import ESTIMATORS, ComponentAligner
-from fedrf.estimators.labelled import LabelledAligner
+from fedrf.estimators import ESTIMATORS
 from tests.conftest import make_domains
-
-SMALL = {
-    "rf-tca": {"dim": 3, "num_features": 20, "gamma": 0.01},
-    "r-tca": {"dim": 3, "gamma": 0.01},
-    "tca": {"dim": 3, "gamma": 0.01},
-    "jda": {"dim": 3, "gamma": 0.01},
-    "coral": {},
-    "gfk": {"dim": 3},
-    "sa": {"dim": 3},
-    "dann": {"dim": 3, "steps": 10, "batch_size": 30},
-}
-WIDTHS = dict.fromkeys(SMALL, 3) | {"coral": 6, "gfk": 6}
-
-
-def takes(name, *parameters):
-    return set(parameters) <= set(ESTIMATORS[name]().get_params())
-
-
-def small(name, **settings):
-    """A quick estimator; settings that it does not have are left out."""
-    return ESTIMATORS[name](**SMALL[name] | {key: value for key, value in settings.items() if takes(name, key)})
-
-
-def labels_of(rows):
-    return (rows[:, 1] > np.median(rows[:, 1])).astype(int)
-
-
-def fitted(name, rows, domain, **settings):
-    return small(name, **settings).fit(rows, labels_of(rows), sample_domain=domain)
-
-
-def align(estimator, rows, domain):
-    return estimator.fit_transform(rows, labels_of(rows), sample_domain=domain)
-
-
-every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
-every_component_aligner = pytest.mark.parametrize(
-    "name", [name for name, estimator in ESTIMATORS.items() if issubclass(estimator, ComponentAligner)]
-)
-every_labelled_aligner = pytest.mark.parametrize(
-    "name", [name for name, estimator in ESTIMATORS.items() if issubclass(estimator, LabelledAligner)]
+from tests.estimators.cases import (
+    WIDTHS,
+    align,
+    every_estimator,
+    fitted,
+    labels_of,
+    small,
+    takes,
 )
 
 
 def parity(X):
+    """Return domains for the rows of `X`: even rows are source rows, odd rows target rows."""
     count = X.shape[0] if scipy.sparse.issparse(X) else len(np.asarray(X, dtype=object))
     return np.where(np.arange(count) % 2, -1, 1)
 
 
 def checked(name, **settings):
-    """An estimator as scikit-learn's checks can call it: odd rows are target rows, and all are mapped as such."""
+    """Return an estimator for scikit-learn's checks: fit uses `parity`, and all rows are mapped as target rows."""
 
     class Checked(ESTIMATORS[name]):
         def fit(self, X, y=None, *, sample_domain=None):
@@ -80,7 +46,7 @@ def checked(name, **settings):
     if name == "rf-tca":
         Checked.partial_fit = lambda self, X, y=None: ESTIMATORS[name].partial_fit(self, X, sample_domain=parity(X))
     Checked.__name__ = Checked.__qualname__ = f"Checked{ESTIMATORS[name].__name__}"
-    globals()[Checked.__name__] = Checked  # where pickle looks for it
+    globals()[Checked.__name__] = Checked  # so that pickle finds the class
     Checked.__init__ = ESTIMATORS[name].__init__
     return Checked(**settings)
 
@@ -125,17 +91,17 @@ def test_precision_is_kept(name, dtype, domains):
 
 
 @every_estimator
-def test_what_is_given_is_left_as_it_was(name, domains):
+def test_arguments_are_not_modified(name, domains):
     rows, domain = domains
     labels = labels_of(rows)
     before = rows.copy(), labels.copy(), domain.copy()
     fitted(name, rows, domain).transform(rows, sample_domain=domain)
-    for given, kept in zip((rows, labels, domain), before, strict=True):
-        np.testing.assert_array_equal(given, kept)
+    for after, copy in zip((rows, labels, domain), before, strict=True):
+        np.testing.assert_array_equal(after, copy)
 
 
 @every_estimator
-def test_out_of_sample_rows_go_where_equal_rows_went(name, domains):
+def test_new_rows_are_mapped_like_equal_fitted_rows(name, domains):
     rows, domain = domains
     estimator = fitted(name, rows, domain)
     aligned = estimator.transform(rows, sample_domain=domain)
@@ -146,23 +112,23 @@ def test_out_of_sample_rows_go_where_equal_rows_went(name, domains):
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the size of the largest tensor that an operation made."""
+    """Record the size of the largest tensor that an operation returned."""
 
     size = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **kwargs or {})
-        sizes = [one.numel() for one in tree_leaves(made) if isinstance(one, torch.Tensor)]
+        outputs = function(*args, **kwargs or {})
+        sizes = [leaf.numel() for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
         self.size = max(self.size, *sizes) if sizes else self.size
-        return made
+        return outputs
 
 
 @every_estimator
 @pytest.mark.parametrize("kernel", [None, "gaussian"])
-def test_only_kernel_methods_compare_all_rows_with_each_other(name, kernel):
+def test_only_kernel_methods_form_a_matrix_of_rows_by_rows(name, kernel):
     rows, domain = make_domains(500, 500, 5)
     with LargestTensor() as largest:
-        # With a number for sigma, since its median is taken over pairs, of at most 500 rows.
+        # sigma is a number, since its median needs the distances between up to 500 rows.
         fitted(name, rows, domain, **{"kernel": kernel} if kernel else {}, sigma=2.0).transform(
             rows, sample_domain=domain
         )
@@ -170,64 +136,6 @@ def test_only_kernel_methods_compare_all_rows_with_each_other(name, kernel):
     assert (largest.size >= len(rows) ** 2) == bool(exact)
     if not exact:
         assert largest.size <= len(rows) * 40
-
-
-@pytest.mark.parametrize("name", ["rf-tca", "r-tca", "tca", "jda"])
-@pytest.mark.parametrize("whiten", [False, True])
-def test_scaling_is_as_documented(name, whiten, domains):
-    rows, domain = domains
-    estimator = fitted(name, rows, domain, whiten=whiten)
-    aligned = estimator.transform(rows)
-    np.testing.assert_allclose(aligned.mean(axis=0), 0, atol=1e-10 * np.abs(aligned).max())
-    expected = np.eye(3) if whiten else np.diag(estimator.eigenvalues_ / estimator.eigenvalues_.mean())
-    np.testing.assert_allclose(np.cov(aligned.T, bias=True), expected, atol=1e-8 * expected.max())
-
-
-@every_component_aligner
-@pytest.mark.parametrize("whiten", [False, True])
-def test_mmd_falls_and_is_the_distance_of_the_aligned_means(name, whiten, domains):
-    rows, domain = domains
-    estimator = small(name, gamma=1e-4, whiten=whiten).fit(rows, sample_domain=domain)
-    aligned = estimator.transform(rows)
-    difference = aligned[domain > 0].mean(axis=0) - aligned[domain < 0].mean(axis=0)
-    assert estimator.mmd_.after == pytest.approx(np.square(difference).sum() / aligned.var(axis=0).sum())
-    assert estimator.mmd_.after < 0.1 * estimator.mmd_.before
-
-
-@every_component_aligner
-def test_gamma_path_shares_the_work_and_equals_separate_fits(name, domains):
-    rows, domain = domains
-    first = small(name).fit(rows, sample_domain=domain)
-    gammas = [0.0, 1e-3, 1.0, "auto"]
-    path = first.gamma_path(gammas)
-    assert [member.gamma for member in path] == gammas
-    for member in path:
-        alone = clone(member).fit(rows, sample_domain=domain)
-        np.testing.assert_array_equal(member.transform(rows), alone.transform(rows))
-    assert first.gamma == 0.01
-    np.testing.assert_array_equal(first.transform(rows), small(name).fit_transform(rows, sample_domain=domain))
-    assert all(member._problem() is first._problem() for member in path)
-
-
-@every_component_aligner
-def test_gamma_auto_is_the_middle_of_the_informative_range(name, domains):
-    rows, domain = domains
-    estimator = small(name, gamma="auto").fit(rows, sample_domain=domain)
-    low, high = estimator.informative_gamma_range()
-    assert 0 < low < high
-    assert estimator.gamma_ == pytest.approx(np.sqrt(low * high))
-    assert [member.gamma_ for member in estimator.gamma_path([0.5, "auto"])] == [0.5, estimator.gamma_]
-
-
-@every_component_aligner
-def test_domains_that_coincide(name, domains):
-    rows, _ = domains
-    twice, domain = np.vstack([rows, rows[::-1]]), np.repeat([1, -1], len(rows))
-    estimator = small(name, gamma="auto").fit(twice, sample_domain=domain)
-    assert estimator.gamma_ == 0
-    assert 0 <= estimator.mmd_.before < 1e-10
-    free = small(name, gamma=np.inf).fit(twice, sample_domain=domain)
-    np.testing.assert_allclose(estimator.transform(rows), free.transform(rows), atol=1e-6)
 
 
 @every_estimator
@@ -248,7 +156,7 @@ CHANGES = [{"gamma": 5.0}, {"whiten": True}, {"dim": 2}, {"sigma": 9.0}, {"kerne
         (name, change)
         for name in ESTIMATORS
         for change in [*CHANGES, {"weight": 0.5}, {"random_state": 1}]
-        if takes(name, *change) and (name, *change) != ("jda", "sigma")  # whose kernel is linear
+        if takes(name, *change) and (name, *change) != ("jda", "sigma")  # its kernel is linear
     ],
 )
 def test_changed_settings_take_effect_at_the_next_fit(name, change, domains):
@@ -262,7 +170,7 @@ def test_changed_settings_take_effect_at_the_next_fit(name, change, domains):
 
 
 @every_estimator
-def test_a_failed_fit_is_not_half_a_fit(name, domains):
+def test_a_failed_fit_keeps_the_previous_fit(name, domains):
     rows, domain = domains
     estimator = fitted(name, rows, domain)
     before = estimator.transform(rows, sample_domain=domain)
@@ -272,7 +180,7 @@ def test_a_failed_fit_is_not_half_a_fit(name, domains):
 
 
 @every_estimator
-def test_inside_a_pipeline_with_metadata_routing(name, domains):
+def test_pipeline_with_and_without_metadata_routing(name, domains):
     rows, domain = domains
     labels = labels_of(rows)
     rows[:, 1] *= 2
@@ -299,34 +207,7 @@ def test_feature_names(name, domains):
 
 
 @every_estimator
-def test_several_sources_and_targets_count_by_sign(name):
+def test_only_the_sign_of_the_domain_matters(name):
     rows, domain = make_domains()
     many = np.where(domain > 0, np.arange(len(domain)) % 3 + 1, -(np.arange(len(domain)) % 2) - 1)
     np.testing.assert_array_equal(align(small(name), rows, many), align(small(name), rows, domain))
-
-
-@every_estimator
-def test_labels_of_target_rows_are_never_read(name, domains):
-    rows, domain = domains
-    labels, target = labels_of(rows).astype(float), domain < 0
-    expected = small(name).fit_transform(rows, labels, sample_domain=domain)
-    for garbage in (-1, np.nan, np.inf, np.random.RandomState(0).randn(target.sum())):
-        masked = labels.copy()
-        masked[target] = garbage
-        np.testing.assert_array_equal(small(name).fit_transform(rows, masked, sample_domain=domain), expected)
-    anything = labels.astype(object)
-    anything[target] = None
-    anything[~target] = np.array(["no", "yes"])[labels[~target].astype(int)]
-    np.testing.assert_array_equal(small(name).fit_transform(rows, anything, sample_domain=domain), expected)
-
-
-@every_estimator
-def test_labels_of_source_rows_are_read_only_where_they_are_needed(name, domains):
-    rows, domain = domains
-    other = np.random.RandomState(0).permutation(labels_of(rows))
-    same = np.array_equal(
-        align(small(name, gamma=1.0), rows, domain),
-        small(name, gamma=1.0).fit_transform(rows, other, sample_domain=domain),
-    )
-    assert same != issubclass(ESTIMATORS[name], LabelledAligner)
-    assert get_tags(small(name)).target_tags.required != same

@@ -9,7 +9,7 @@ from tests.conftest import make_domains
 
 
 def by_definition(rows, domain, reg):
-    """Recoloured source rows, with dense powers of dense covariances."""
+    """Return the aligned source rows, computed with powers of dense covariances."""
     source, target = rows[domain > 0], rows[domain < 0]
     powers = []
     for part, exponent in ((source, -0.5), (target, 0.5)):
@@ -22,7 +22,7 @@ def by_definition(rows, domain, reg):
 
 @pytest.mark.parametrize("reg", [0.05, 1.0, 20.0])
 @pytest.mark.parametrize(("num_source", "num_target", "columns"), [(70, 50, 6), (5, 40, 12), (40, 5, 12), (7, 6, 30)])
-def test_is_its_definition(reg, num_source, num_target, columns):
+def test_equals_its_definition(reg, num_source, num_target, columns):
     rows, domain = make_domains(num_source, num_target, columns)
     rows[domain < 0] *= np.linspace(0.5, 3, columns)
     aligned = CORAL(reg=reg).fit_transform(rows, sample_domain=domain)
@@ -44,16 +44,16 @@ def test_on_columns_of_variance_one_the_paper_adds_the_identity():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_agrees_with_skada_up_to_the_place_of_the_target(share, domains):
+def test_agrees_with_skada_up_to_the_target_mean(share, domains):
     mapping = pytest.importorskip("skada._mapping")
     rows, domain = domains
     rows[domain < 0] *= np.linspace(0.5, 3, 6)
-    theirs = mapping.CORALAdapter(reg=share).fit_transform(rows, sample_domain=domain)
-    ours = CORAL(reg=share / (1 - share)).fit_transform(rows, sample_domain=domain)
-    np.testing.assert_allclose(ours - rows[domain < 0].mean(axis=0), theirs, atol=1e-10)
+    skada_rows = mapping.CORALAdapter(reg=share).fit_transform(rows, sample_domain=domain)
+    rows_with_mean = CORAL(reg=share / (1 - share)).fit_transform(rows, sample_domain=domain)
+    np.testing.assert_allclose(rows_with_mean - rows[domain < 0].mean(axis=0), skada_rows, atol=1e-10)
 
 
-def test_is_optimal_transport_where_the_domains_share_their_axes():
+def test_is_optimal_transport_if_the_domains_share_their_axes():
     ot = pytest.importorskip("ot")
     rng = np.random.RandomState(0)
     axes = np.linalg.qr(rng.randn(4, 4))[0]
@@ -89,7 +89,7 @@ def test_the_unit_of_the_features_does_not_matter(scale, reg):
     np.testing.assert_allclose(scaled / scale, once, atol=1e-8)
 
 
-def test_directions_without_variance_are_dropped_not_blown_up():
+def test_directions_without_variance_are_dropped():
     rows, domain = make_domains(60, 50, 6)
     rows[domain > 0, 5] = 2.0
     aligned = CORAL(reg=0).fit_transform(rows, sample_domain=domain)

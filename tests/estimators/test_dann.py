@@ -11,8 +11,10 @@ from fedrf.tca.random_features import median_sigma
 
 
 def double_sum(x, y, width):
-    def mean_kernel(one, other):
-        return np.mean([[np.exp(-np.square(a - b).sum() / (2 * width**2)) for b in other] for a in one])
+    """Return the squared MMD, computed pair by pair."""
+
+    def mean_kernel(first, second):
+        return np.mean([[np.exp(-np.square(a - b).sum() / (2 * width**2)) for b in second] for a in first])
 
     return mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
 
@@ -27,18 +29,20 @@ def double_sum(x, y, width):
 def test_mmd_is_the_double_sum(seed, sizes, width, offset):
     rng = np.random.RandomState(seed)
     x, y = rng.randn(sizes[0], 4) + offset, rng.randn(sizes[1], 4) + offset + 0.5
-    ours = squared_mmd(torch.from_numpy(x), torch.from_numpy(y), width).item()
-    assert ours == pytest.approx(double_sum(x, y, width), abs=1e-8)
+    mmd = squared_mmd(torch.from_numpy(x), torch.from_numpy(y), width).item()
+    assert mmd == pytest.approx(double_sum(x, y, width), abs=1e-8)
 
 
-def test_the_median_is_that_of_both_samples_and_no_variable():
+def test_the_median_is_that_of_both_samples_and_has_no_gradient():
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 9, 4, generator=generator, dtype=torch.float64).requires_grad_()
     width = median_sigma(torch.cat([x, y]).detach())
     by_median, fixed = (squared_mmd(x, y, sigma) for sigma in ("median", width))
     assert by_median.item() == fixed.item()
-    for one, other in zip(torch.autograd.grad(by_median, [x, y]), torch.autograd.grad(fixed, [x, y]), strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    for gradient, expected in zip(
+        torch.autograd.grad(by_median, [x, y]), torch.autograd.grad(fixed, [x, y]), strict=True
+    ):
+        np.testing.assert_array_equal(gradient.numpy(), expected.numpy())
 
 
 def test_gradients_of_the_penalty_are_those_of_finite_differences():
@@ -54,13 +58,13 @@ def test_gradients_of_the_penalty_are_those_of_finite_differences():
 
 
 def blobs(seed=0, counts=(120, 120), shift=5.0):
-    """Two classes apart along one axis; the target is moved along another one, where it says nothing of classes."""
+    """Return two classes that differ along axis 0; the target is shifted along axis 1, independently of the class."""
     rng = np.random.RandomState(seed)
     domain = np.repeat([1, -1], counts)
     labels = rng.randint(2, size=len(domain))
     rows = rng.randn(len(domain), 4)
     rows[:, 0] += 3 * labels
-    # On the source the class also shows along the axis that moves: a network that trusts it fails on the target.
+    # In the source, axis 1 depends on the class too: a network that relies on it fails on the target.
     rows[:, 1] += np.where(domain > 0, 3 * labels, shift)
     return rows, labels, domain
 
@@ -81,7 +85,7 @@ def test_learns_the_source():
     assert np.mean(fitted.output_(source).argmax(dim=1).numpy() == labels[domain > 0]) > 0.95
 
 
-def test_the_penalty_brings_the_domains_together_and_helps_the_target():
+def test_the_penalty_aligns_the_domains_and_improves_target_accuracy():
     rows, labels, domain = blobs()
     distances, accuracies = [], []
     for weight in (0.0, 5.0):
@@ -94,7 +98,7 @@ def test_the_penalty_brings_the_domains_together_and_helps_the_target():
     assert accuracies[1] > accuracies[0] + 0.2
 
 
-def test_the_first_losses_are_those_of_the_first_weights():
+def test_the_first_losses_are_those_of_the_initial_weights():
     rows, labels, domain = blobs(counts=(30, 20))
     fitted = DaNN(dim=5, steps=1, learning_rate=0.0, sigma=2.0).fit(rows, labels, sample_domain=domain)
     hidden = rows @ fitted.hidden_.weights.numpy() + fitted.hidden_.bias.numpy()
@@ -106,7 +110,7 @@ def test_the_first_losses_are_those_of_the_first_weights():
     np.testing.assert_allclose(fitted.transform(rows), np.maximum(hidden, 0), atol=1e-12)
 
 
-def test_same_seed_same_bits_and_the_global_generator_is_left_alone():
+def test_the_seed_determines_the_bits_and_the_global_generator_does_not_change():
     rows, labels, domain = blobs(counts=(50, 40))
     settings = {"dim": 6, "steps": 15, "batch_size": 16}
     torch.manual_seed(1)
@@ -119,7 +123,7 @@ def test_same_seed_same_bits_and_the_global_generator_is_left_alone():
     assert not np.array_equal(other, first)
 
 
-def test_learns_where_gradients_are_switched_off():
+def test_learns_inside_no_grad():
     rows, labels, domain = blobs(counts=(20, 20))
     expected = DaNN(dim=4, steps=5).fit_transform(rows, labels, sample_domain=domain)
     with torch.no_grad():
@@ -135,7 +139,7 @@ def test_the_unit_and_the_origin_of_the_features_do_not_matter(scale, offset):
     np.testing.assert_allclose(moved, once, atol=1e-7)
 
 
-def test_batches_of_one_row_have_no_distances_and_still_work():
+def test_batches_of_one_row():
     rows, labels, domain = blobs(counts=(20, 20))
     aligned = DaNN(dim=4, steps=20, batch_size=1).fit_transform(rows, labels, sample_domain=domain)
     assert np.isfinite(aligned).all()

@@ -10,17 +10,19 @@ from tests.conftest import make_domains
 
 
 def integrated_kernel(source, target, dim, points=24):
-    """∫ Φ(t)Φ(t)ᵀ dt by quadrature, the geodesic as powers of the rotation that takes one subspace to the other.
+    """Return ∫ Φ(t)Φ(t)ᵀ dt by quadrature; the geodesic is given by powers of the rotation between the subspaces.
 
-    The product of the reflections at two subspaces turns by twice the angles between them.
+    The product of the reflections at two subspaces rotates by twice the angles between them.
     """
     projections = [basis.T @ basis for basis in (PCA(dim).fit(part).components_ for part in (source, target))]
     reflections = [2 * projection - np.eye(len(projection)) for projection in projections]
     generator = scipy.linalg.logm(reflections[1] @ reflections[0]) / 2
     nodes, weights = np.polynomial.legendre.leggauss(points)
-    turns = [scipy.linalg.expm((node + 1) / 2 * generator) for node in nodes]
-    kernel = sum(weight / 2 * turn @ projections[0] @ turn.T for weight, turn in zip(weights, turns, strict=True))
-    np.testing.assert_allclose(turns[0] @ turns[0].T, np.eye(len(kernel)), atol=1e-8)
+    rotations = [scipy.linalg.expm((node + 1) / 2 * generator) for node in nodes]
+    kernel = sum(
+        weight / 2 * rotation @ projections[0] @ rotation.T for weight, rotation in zip(weights, rotations, strict=True)
+    )
+    np.testing.assert_allclose(rotations[0] @ rotations[0].T, np.eye(len(kernel)), atol=1e-8)
     return kernel.real
 
 
@@ -45,7 +47,7 @@ def test_inner_products_are_the_integral_along_the_geodesic(seed, shape):
 
 
 @pytest.mark.parametrize("angle", [1e-12, 1e-8, 1e-5, 1e-3, 9.9e-3, 1.01e-2, 0.5, 1.5, np.pi / 2])
-def test_one_plane_at_any_angle(angle):
+def test_two_lines_at_any_angle(angle):
     along, across = np.array([1.0, 0, 0]), np.array([0, 1.0, 0])
     line = np.linspace(-1, 1, 21)[:, None]
     source, target = line * along, line * (np.cos(angle) * along + np.sin(angle) * across)
@@ -80,8 +82,8 @@ def test_the_whole_space_gives_plain_inner_products(domains):
 
 def test_the_domains_can_be_swapped(domains):
     rows, domain = domains
-    there, back = (GFK(dim=3).fit(rows, sample_domain=d).factor_ for d in (domain, -domain))
-    np.testing.assert_allclose(there @ there.T, back @ back.T, atol=1e-12)
+    forward, backward = (GFK(dim=3).fit(rows, sample_domain=d).factor_ for d in (domain, -domain))
+    np.testing.assert_allclose(forward @ forward.T, backward @ backward.T, atol=1e-12)
 
 
 def test_columns_of_the_factor_are_orthogonal(domains):

@@ -12,7 +12,7 @@ from tests.conftest import make_domains
 
 
 def class_domains(seed=0, num_classes=3, columns=5, counts=(60, 45), spread=2.5, move=1.0):
-    """Clouds around a centre for each class; each class of the target is moved by a vector of its own."""
+    """Return samples around one centre per class; each class of the target is shifted by a different vector."""
     rng = np.random.RandomState(seed)
     domain = rng.permutation(np.repeat([1, -1], counts))
     labels = rng.randint(num_classes, size=len(domain))
@@ -21,49 +21,49 @@ def class_domains(seed=0, num_classes=3, columns=5, counts=(60, 45), spread=2.5,
     return rows, labels, domain
 
 
-def mmd_matrix(one, other):
-    """M of two groups of samples, entry by entry as in the paper."""
-    matrix = np.zeros((len(one), len(one)))
-    if not one.any() or not other.any():
+def mmd_matrix(first, second):
+    """Return M of two groups of samples, entry by entry as in the paper."""
+    matrix = np.zeros((len(first), len(first)))
+    if not first.any() or not second.any():
         return matrix
-    for i in range(len(one)):
-        for j in range(len(one)):
-            if one[i] and one[j]:
-                matrix[i, j] = 1 / one.sum() ** 2
-            elif other[i] and other[j]:
-                matrix[i, j] = 1 / other.sum() ** 2
-            elif (one[i] and other[j]) or (other[i] and one[j]):
-                matrix[i, j] = -1 / (one.sum() * other.sum())
+    for i in range(len(first)):
+        for j in range(len(first)):
+            if first[i] and first[j]:
+                matrix[i, j] = 1 / first.sum() ** 2
+            elif second[i] and second[j]:
+                matrix[i, j] = 1 / second.sum() ** 2
+            elif (first[i] and second[j]) or (second[i] and first[j]):
+                matrix[i, j] = -1 / (first.sum() * second.sum())
     return matrix
 
 
 def naive(features, labels, domain, gamma, dim, iterations):
-    """Algorithm 1 of Long et al., with dense n × n matrices; features are samples in columns.
+    """Run algorithm 1 of Long et al. with dense n × n matrices; features are samples in columns.
 
-    Returns the aligned samples, of unit variance, and the labels guessed last.
+    Return the aligned samples, of unit variance, and the last pseudo-labels.
     """
     count, source = features.shape[1], domain > 0
     centring = np.eye(count) - 1 / count
     scatter = features @ centring @ features.T
-    guessed = np.full(count, -1)
+    pseudo_labels = np.full(count, -1)
     for _ in range(iterations):
         matrix = mmd_matrix(source, ~source)
         for label in np.unique(labels[source]):
-            matrix += mmd_matrix(source & (labels == label), ~source & (guessed == label))
+            matrix += mmd_matrix(source & (labels == label), ~source & (pseudo_labels == label))
         penalty = features @ matrix @ features.T + gamma * np.eye(len(features))
         _, vectors = scipy.linalg.eigh(scatter, penalty)
         leading = vectors[:, ::-1][:, :dim]
         leading = leading / np.sqrt(np.einsum("ij,ik,kj->j", leading, scatter, leading))
         aligned = centring @ features.T @ leading * np.sqrt(count)
         nearest = cdist(aligned[~source], aligned[source]).argmin(axis=1)
-        guessed = np.where(source, -1, 0)
-        guessed[~source] = labels[source][nearest]
-    return aligned, guessed[~source]
+        pseudo_labels = np.where(source, -1, 0)
+        pseudo_labels[~source] = labels[source][nearest]
+    return aligned, pseudo_labels[~source]
 
 
-def same_up_to_signs(ours, theirs, tolerance):
-    signs = np.sign((ours * theirs).sum(axis=0))
-    np.testing.assert_allclose(ours, theirs * signs, atol=tolerance)
+def assert_same_up_to_signs(aligned, expected, tolerance):
+    signs = np.sign((aligned * expected).sum(axis=0))
+    np.testing.assert_allclose(aligned, expected * signs, atol=tolerance)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
@@ -74,16 +74,16 @@ def test_is_the_algorithm_of_the_paper(iterations, gamma, kernel):
     features, width = rows.T, 4.0
     if kernel == "gaussian":
         features = np.exp(-cdist(rows, rows, "sqeuclidean") / (2 * width**2))
-    aligned, guessed = naive(features, labels, domain, gamma, 3, iterations)
+    expected, pseudo_labels = naive(features, labels, domain, gamma, 3, iterations)
     masked = np.where(domain > 0, labels, -1)
     fitted = JDA(dim=3, gamma=gamma, kernel=kernel, sigma=width, whiten=True, max_iter=iterations)
-    ours = fitted.fit_transform(rows, masked, sample_domain=domain)
-    same_up_to_signs(ours, aligned, 1e-8)
-    np.testing.assert_array_equal(fitted.pseudo_labels_, guessed)
+    aligned = fitted.fit_transform(rows, masked, sample_domain=domain)
+    assert_same_up_to_signs(aligned, expected, 1e-8)
+    np.testing.assert_array_equal(fitted.pseudo_labels_, pseudo_labels)
     assert fitted.n_iter_ <= iterations
 
 
-def test_stops_where_labels_stay_and_more_iterations_change_nothing():
+def test_stops_when_pseudo_labels_no_longer_change():
     rows, labels, domain = class_domains(seed=1, spread=1.5)
     few = JDA(dim=3, max_iter=10).fit(rows, labels, sample_domain=domain)
     assert 2 < few.n_iter_ < 10
@@ -92,7 +92,7 @@ def test_stops_where_labels_stay_and_more_iterations_change_nothing():
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.01, 3.0, np.inf, "auto"])
-def test_before_any_label_is_guessed_it_is_tca(gamma, domains):
+def test_the_first_iteration_is_tca(gamma, domains):
     rows, domain = domains
     labels = np.arange(len(rows)) % 2
     first = JDA(dim=3, gamma=gamma, kernel="gaussian", max_iter=1).fit(rows, labels, sample_domain=domain)
@@ -114,7 +114,7 @@ def test_without_a_penalty_all_class_means_coincide():
         np.testing.assert_allclose(source.mean(axis=0), target.mean(axis=0), atol=1e-8)
 
 
-def test_guesses_more_target_labels_than_tca_where_classes_move_apart():
+def test_pseudo_labels_are_more_accurate_than_those_of_tca_if_classes_shift_differently():
     gains = []
     for seed in range(5):
         rows, labels, domain = class_domains(seed, 5, 10, (150, 150), spread=1.5, move=1.5)
@@ -127,18 +127,18 @@ def test_guesses_more_target_labels_than_tca_where_classes_move_apart():
     assert np.mean(gains) > 0.03
 
 
-def test_a_class_that_nobody_is_taken_for_counts_for_nothing():
+def test_a_class_without_pseudo_labels_is_ignored():
     rows, labels, domain = class_domains()
     far = np.vstack([rows, rows[:4] + 20])
-    known, sides = np.concatenate([labels, [7] * 4]), np.concatenate([domain, [1] * 4])
-    aligned, guessed = naive(far.T, known, sides, 1.0, 3, 3)
-    fitted = JDA(dim=3, gamma=1.0, whiten=True, max_iter=3).fit(far, known, sample_domain=sides)
+    all_labels, all_domains = np.concatenate([labels, [7] * 4]), np.concatenate([domain, [1] * 4])
+    aligned, pseudo_labels = naive(far.T, all_labels, all_domains, 1.0, 3, 3)
+    fitted = JDA(dim=3, gamma=1.0, whiten=True, max_iter=3).fit(far, all_labels, sample_domain=all_domains)
     assert 7 not in fitted.pseudo_labels_
-    np.testing.assert_array_equal(fitted.pseudo_labels_, guessed)
-    same_up_to_signs(fitted.transform(far), aligned, 1e-8)
+    np.testing.assert_array_equal(fitted.pseudo_labels_, pseudo_labels)
+    assert_same_up_to_signs(fitted.transform(far), aligned, 1e-8)
 
 
-def test_labels_may_be_words():
+def test_labels_may_be_strings():
     rows, labels, domain = class_domains()
     words = np.array(["cat", "dog", "emu"])[labels]
     fitted = JDA(dim=3).fit(rows, words, sample_domain=domain)
@@ -149,9 +149,9 @@ def test_labels_may_be_words():
 
 def test_more_columns_than_rows():
     rows, labels, domain = class_domains(columns=200, counts=(20, 15))
-    aligned, _ = naive(rows.T, labels, domain, 1.0, 3, 2)
-    ours = JDA(dim=3, gamma=1.0, whiten=True, max_iter=2).fit_transform(rows, labels, sample_domain=domain)
-    same_up_to_signs(ours, aligned, 1e-7)
+    expected, _ = naive(rows.T, labels, domain, 1.0, 3, 2)
+    aligned = JDA(dim=3, gamma=1.0, whiten=True, max_iter=2).fit_transform(rows, labels, sample_domain=domain)
+    assert_same_up_to_signs(aligned, expected, 1e-7)
 
 
 def test_components_beyond_the_rank_are_zero():
@@ -164,17 +164,16 @@ def test_components_beyond_the_rank_are_zero():
 
 @settings(max_examples=15, deadline=None)
 @given(scale=st.floats(1e-4, 1e4), seed=st.integers(0, 100))
-def test_gamma_auto_makes_the_unit_and_the_origin_irrelevant(scale, seed):
+def test_with_gamma_auto_the_unit_and_the_origin_do_not_matter(scale, seed):
     rows, labels, domain = class_domains(seed)
     once, moved = (JDA(dim=3).fit(points, labels, sample_domain=domain) for points in (rows, (rows + 3.0) * scale))
     assert moved.gamma_ == pytest.approx(once.gamma_ * scale**2, rel=1e-6)
-    same_up_to_signs(moved.transform((rows + 3.0) * scale), once.transform(rows), 1e-5)
+    assert_same_up_to_signs(moved.transform((rows + 3.0) * scale), once.transform(rows), 1e-5)
 
 
-def test_sigma_is_known_where_there_is_a_kernel():
+def test_only_non_linear_kernels_have_sigma():
     rows, domain = make_domains()
     labels = np.arange(len(rows)) % 2
-    with_kernel = JDA(dim=3, kernel="laplace").fit(rows, labels, sample_domain=domain)
-
-    assert with_kernel.sigma_ == median_sigma(torch.from_numpy(rows), "laplace")
+    laplace = JDA(dim=3, kernel="laplace").fit(rows, labels, sample_domain=domain)
+    assert laplace.sigma_ == median_sigma(torch.from_numpy(rows), "laplace")
     assert not hasattr(JDA(dim=3).fit(rows, labels, sample_domain=domain), "sigma_")

@@ -1,4 +1,4 @@
-"""Inside skada: its pipelines route the domains, its scorers judge without target labels."""
+"""Estimators in the pipelines of skada, which pass the domains, and with its scorers, which need no target labels."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from skada.datasets import make_shifted_datasets  # noqa: E402
 from skada.metrics import PredictionEntropyScorer  # noqa: E402
 from skada.model_selection import SourceTargetShuffleSplit  # noqa: E402
 
-from tests.estimators.test_conventions import every_estimator, small  # noqa: E402
+from tests.estimators.cases import every_estimator, small  # noqa: E402
 
 
 @every_estimator
@@ -19,7 +19,7 @@ def test_pipeline_and_scorer(name):
     X, y, domain = make_shifted_datasets(20, 20, shift="covariate_shift", random_state=0)
     settings = {"dim": 16, "steps": 200} if name == "dann" else {"dim": 2}
     pipeline = make_da_pipeline(small(name, **settings), LogisticRegression())
-    pipeline.fit(X, y.copy(), sample_domain=domain)  # skada masks the target labels of what it is given
+    pipeline.fit(X, y.copy(), sample_domain=domain)  # skada masks the target labels in place
     target = domain < 0
     assert np.mean(pipeline.predict(X[target]) == y[target]) > 0.7
     scores = cross_validate(

@@ -13,15 +13,15 @@ def test_agrees_with_skada_up_to_signs(num_source, num_target, columns, dim):
     subspace = pytest.importorskip("skada._subspace")
     rows, domain = make_domains(num_source, num_target, columns)
     rows *= np.linspace(1, 3, columns)
-    theirs = subspace.SubspaceAlignmentAdapter(n_components=dim, random_state=0).fit_transform(
+    expected = subspace.SubspaceAlignmentAdapter(n_components=dim, random_state=0).fit_transform(
         rows, sample_domain=domain
     )
-    ours = SubspaceAlignment(dim=dim).fit_transform(rows, sample_domain=domain)
-    signs = np.sign((ours * theirs).sum(axis=0))
-    np.testing.assert_allclose(ours, theirs * signs, atol=1e-9)
+    aligned = SubspaceAlignment(dim=dim).fit_transform(rows, sample_domain=domain)
+    signs = np.sign((aligned * expected).sum(axis=0))
+    np.testing.assert_allclose(aligned, expected * signs, atol=1e-9)
 
 
-def test_the_axes_are_principal_and_the_turn_is_the_best_one(domains):
+def test_the_axes_are_principal_and_the_rotation_is_optimal(domains):
     rows, domain = domains
     fitted = SubspaceAlignment(dim=2).fit(rows, sample_domain=domain)
     for axes, side in ((fitted.source_, domain > 0), (fitted.target_, domain < 0)):
@@ -35,7 +35,7 @@ def test_the_axes_are_principal_and_the_turn_is_the_best_one(domains):
     np.testing.assert_allclose(at_rows - at_origin, rows @ source @ best, atol=1e-10)
 
 
-def test_equal_domains_stay_together():
+def test_equal_domains_stay_equal():
     rows, _ = make_domains()
     twice, domain = np.vstack([rows, rows]), np.repeat([1, -1], len(rows))
     aligned = SubspaceAlignment(dim=4).fit_transform(twice, sample_domain=domain)

@@ -22,7 +22,8 @@ from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.messages import Reply
 from fedrf.protocol.schedule import members_of
 from fedrf.runtime.local import LocalFederation
-from fedrf.tca.problems import DomainStatistics, ScatterProblem
+from fedrf.tca.problems import ScatterProblem
+from fedrf.tca.statistics import DomainStatistics
 from tests.conftest import TINY, final_weights
 
 SYNC = {**TINY, "federation.mode": "sync"}

@@ -7,13 +7,13 @@ from fedrf.tca.eigen import EigenSpace, canonical_signs, leading_eigenpairs
 
 
 def symmetric(spectrum, seed=0):
-    """A symmetric matrix with this spectrum and random eigenvectors."""
+    """Return a symmetric matrix with this spectrum and random eigenvectors."""
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(len(spectrum), len(spectrum), generator=generator, dtype=torch.float64)).Q
     return (basis * spectrum) @ basis.T
 
 
-def check(matrix, count, tolerance):
+def check_leading_eigenpairs(matrix, count, tolerance):
     values, vectors = leading_eigenpairs(matrix, count)
     expected = torch.linalg.eigvalsh(matrix.double()).flip(0)[:count]
     scale = float(expected[0])
@@ -41,18 +41,18 @@ SPECTRA = {
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
 @pytest.mark.parametrize("size", [50, 900])
-def test_leading_pairs_are_those_of_lapack(spectrum, size):
-    check(symmetric(SPECTRA[spectrum](size).double()), 30, 1e-9)
+def test_leading_eigenpairs_are_those_of_lapack(spectrum, size):
+    check_leading_eigenpairs(symmetric(SPECTRA[spectrum](size).double()), 30, 1e-9)
 
 
 def test_single_precision():
-    check(symmetric(SPECTRA["slow"](900).double()).float(), 50, 3e-5)
+    check_leading_eigenpairs(symmetric(SPECTRA["slow"](900).double()).float(), 50, 3e-5)
 
 
-def test_lanczos_is_taken_for_large_matrices_and_only_there(monkeypatch):
+def test_lanczos_is_used_only_for_few_eigenpairs_of_large_matrices(monkeypatch):
     calls = []
-    real = eigen._Krylov
-    monkeypatch.setattr(eigen, "_Krylov", lambda *args: calls.append(1) or real(*args))
+    krylov = eigen._Krylov
+    monkeypatch.setattr(eigen, "_Krylov", lambda *args: calls.append(1) or krylov(*args))
     leading_eigenpairs(symmetric(SPECTRA["slow"](300).double()), 10)
     leading_eigenpairs(symmetric(SPECTRA["slow"](900).double()), 400)
     assert calls == []
@@ -60,7 +60,7 @@ def test_lanczos_is_taken_for_large_matrices_and_only_there(monkeypatch):
     assert calls == [1]
 
 
-def test_more_copies_than_a_block_can_see_are_not_trusted():
+def test_more_copies_of_an_eigenvalue_than_a_block_finds_are_rejected():
     matrix = symmetric(SPECTRA["copies inside"](900).double())
     assert eigen._Krylov(matrix, torch.ones(900)).leading(30, None) is None
 
@@ -83,18 +83,18 @@ def test_signs_are_canonical():
 
 @pytest.mark.parametrize("size", [60, 900])
 @pytest.mark.parametrize("spectrum", ["slow", "many copies at the top", "low rank"])
-def test_modifications_along_a_direction_share_one_space(size, spectrum):
+def test_modifications_along_one_direction_share_a_space(size, spectrum):
     matrix = symmetric(SPECTRA[spectrum](size).double())
     direction = torch.randn(size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     unit = direction / direction.norm()
     space = EigenSpace(matrix, direction)
-    for kept in (1.0, 0.5, 0.0):
+    for shrinkage in (1.0, 0.5, 0.0):
 
-        def shrink(projected, kept=kept):
-            projected[:, 0] *= kept
-            projected[0, 0] *= kept
+        def shrink(projected, shrinkage=shrinkage):
+            projected[:, 0] *= shrinkage
+            projected[0, 0] *= shrinkage
 
-        scaling = torch.eye(size, dtype=torch.float64) - (1 - kept) * torch.outer(unit, unit)
+        scaling = torch.eye(size, dtype=torch.float64) - (1 - shrinkage) * torch.outer(unit, unit)
         modified = scaling @ matrix @ scaling
         values, coordinates, basis = space.leading(10, shrink)
         vectors = basis.T @ coordinates
@@ -102,20 +102,20 @@ def test_modifications_along_a_direction_share_one_space(size, spectrum):
         torch.testing.assert_close(modified @ vectors, vectors * values, rtol=0, atol=1e-8)
 
 
-def test_a_krylov_basis_stays_orthonormal_when_the_spectrum_runs_out():
+def test_a_krylov_basis_stays_orthonormal_beyond_the_numerical_rank():
     krylov = eigen._Krylov(symmetric(torch.exp(-torch.arange(900) / 3.0).double()), torch.ones(900))
-    while krylov.used < 400:
+    while krylov.dimension < 400:
         krylov._grow()
-    basis = krylov.basis[: krylov.used]
+    basis = krylov.basis[: krylov.dimension]
     torch.testing.assert_close(basis @ basis.T, torch.eye(400, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-def test_a_krylov_space_grows_only_when_it_must():
+def test_a_krylov_space_grows_only_if_needed():
     space = EigenSpace(symmetric(SPECTRA["slow"](900).double()))
     space.leading(20)
-    used = space._krylov.used
+    dimension = space._krylov.dimension
     space.leading(20)
     space.leading(10)
-    assert space._krylov.used == used
+    assert space._krylov.dimension == dimension
     space.leading(60)
-    assert space._krylov.used > used
+    assert space._krylov.dimension > dimension

@@ -11,7 +11,7 @@ def test_mmd_by_hand():
     source = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     target = torch.tensor([[1.0, 1.0]])
     aligner = torch.tensor([[2.0], [4.0]])
-    # means (0.5, 0.5) and (1, 1); their difference (-0.5, -0.5) times the aligner is -3
+    # The means are (0.5, 0.5) and (1, 1); their difference (-0.5, -0.5) times the aligner is -3.
     assert mmd_loss(mean_embedding(source), mean_embedding(target), aligner) == 9.0
 
 
@@ -48,7 +48,7 @@ def test_proximal_step_is_the_dense_inverse(gamma, count):
         torch.testing.assert_close(proximal_step(aligner, discrepancies[:, 0], gamma), expected, rtol=0, atol=1e-8)
 
 
-def test_proximal_step_minimises_what_it_says():
+def test_proximal_step_minimises_its_objective():
     aligner, discrepancies = random(6, 2), random(6, 2, seed=1)
 
     def objective(candidate):
@@ -69,8 +69,8 @@ def test_proximal_step_at_the_limits():
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1e-12, 0.005])
-def test_proximal_step_in_single_precision_for_sources_that_are_almost_alike(gamma):
-    """Two columns that differ by 1e-4: dividing by γI + VᵀV would blow rounding errors up by 1e8."""
+def test_proximal_step_in_single_precision_for_nearly_equal_columns(gamma):
+    """For two columns that differ by 1e-4, dividing by γI + VᵀV would amplify rounding errors by 1e8."""
     aligner, v, difference = random(50, 4).float(), random(50, seed=1), random(50, seed=2)
     columns = torch.stack([v, v + 1e-4 * difference], dim=1).float()
     exact = proximal_step(aligner.double(), columns.double(), gamma)
@@ -83,7 +83,7 @@ def test_proximal_step_in_single_precision_for_sources_that_are_almost_alike(gam
     torch.testing.assert_close(proximal_step(aligner, columns, gamma).double(), exact, rtol=0, atol=1e-5)
 
 
-def test_proximal_step_keeps_the_precision_and_the_original():
+def test_proximal_step_keeps_the_precision_and_its_argument():
     aligner, v = random(6, 2).float(), random(6, seed=1).float()
     before = aligner.clone()
     assert proximal_step(aligner, v * 1e-4, 1e-10).dtype == torch.float32

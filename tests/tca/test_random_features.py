@@ -10,7 +10,7 @@ from fedrf.tca.random_features import KERNELS, RandomFourierFeatures, draw_frequ
 
 
 def exact(kernel, x, y, sigma):
-    """The definitions, pair by pair, in plain Python."""
+    """Evaluate the definition of the kernel for one pair in plain Python."""
     difference = [(a - b) / sigma for a, b in zip(x, y, strict=True)]
     if kernel == "gaussian":
         return math.exp(-sum(d * d for d in difference) / 2)
@@ -32,7 +32,7 @@ def test_kernel_matrix_is_the_definition(kernel):
 def test_kernels_do_not_depend_on_the_origin(kernel):
     x = torch.from_numpy(np.random.RandomState(0).randn(20, 3))
     far = x + 1e8
-    near = far - 1e8  # what is left of the digits
+    near = far - 1e8  # with the rounding of `far`
     torch.testing.assert_close(kernel_matrix(far, far, 1.0, kernel), kernel_matrix(near, near, 1.0, kernel))
 
 
@@ -42,12 +42,12 @@ def test_features_approach_the_exact_kernel_within_hoeffding(kernel, num_feature
     x = torch.from_numpy(np.random.RandomState(1).randn(30, 4))
     features = RandomFourierFeatures(4, num_features, 2.0, kernel, seed=3, dtype=torch.float64)(x)
     error = (features @ features.T - kernel_matrix(x, x, 2.0, kernel)).abs().max()
-    # An entry is a mean of N cosines: P(error > e) <= 2 exp(-N e² / 2), for 30² entries, to one in a million.
+    # An entry is a mean of N cosines: P(error > e) <= 2 exp(-N e² / 2). For 30² entries it fails once in a million.
     assert error <= math.sqrt(2 * math.log(2 * 30**2 * 1e6) / num_features)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_error_falls_with_the_root_of_num_features(kernel):
+def test_error_decreases_with_the_square_root_of_num_features(kernel):
     x = torch.from_numpy(np.random.RandomState(1).randn(40, 4))
     kernel_values = kernel_matrix(x, x, 2.0, kernel)
     sizes, errors = [50, 200, 800, 3200, 12800], []
@@ -84,12 +84,12 @@ def test_every_sample_has_norm_one(columns, num_features, sigma, kernel, seed):
         ("cauchy", "762da600dadc5a71", -0.19260611651622625),
     ],
 )
-def test_frequencies_are_the_same_bits_everywhere(kernel, fingerprint, first):
+def test_frequencies_have_fixed_bits(kernel, fingerprint, first):
     assert draw_frequencies(50, 7, 1.5, kernel, seed=42)[0, 0] == first
     assert RandomFourierFeatures(7, 50, 1.5, kernel, seed=42).fingerprint == fingerprint
 
 
-def test_fingerprint_ignores_precision_and_sees_everything_else():
+def test_fingerprint_depends_on_everything_but_precision():
     base = RandomFourierFeatures(7, 50, 1.5, "gaussian", 42)
     assert base.fingerprint == RandomFourierFeatures(7, 50, 1.5, dtype=torch.float64, seed=42).fingerprint
     others = [
@@ -102,7 +102,7 @@ def test_fingerprint_ignores_precision_and_sees_everything_else():
     assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 6
 
 
-def test_drawing_leaves_global_random_states_alone():
+def test_drawing_does_not_change_global_random_states():
     np.random.seed(0)
     torch.manual_seed(0)
     numpy_before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()
@@ -112,7 +112,7 @@ def test_drawing_leaves_global_random_states_alone():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_any_dtype_moves_with_the_module(dtype):
+def test_the_module_can_move_to_any_dtype(dtype):
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     reference = RandomFourierFeatures(3, 10, dtype=torch.float64)(x)
     features = RandomFourierFeatures(3, 10, dtype=torch.float64).to(dtype)(x.to(dtype))
@@ -120,7 +120,7 @@ def test_any_dtype_moves_with_the_module(dtype):
     torch.testing.assert_close(features.double(), reference, rtol=0, atol=20 * torch.finfo(dtype).eps)
 
 
-def test_frequencies_are_a_buffer_saved_and_never_trained():
+def test_frequencies_are_a_saved_buffer_without_training():
     module = RandomFourierFeatures(3, 10, seed=1)
     assert list(module.state_dict()) == ["frequencies"]
     assert not list(module.parameters())
@@ -129,7 +129,7 @@ def test_frequencies_are_a_buffer_saved_and_never_trained():
     assert other.fingerprint == module.fingerprint
 
 
-def test_gradients_reach_the_input_and_are_right():
+def test_gradients_of_the_input_are_correct():
     module = RandomFourierFeatures(3, 10, dtype=torch.float64)
     x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(module, (x,))
@@ -156,7 +156,7 @@ def test_median_sigma_of_many_rows_is_a_close_and_repeatable_estimate():
     assert estimate == pytest.approx(median_sigma(x[:500]), rel=0.1)
 
 
-def test_median_sigma_passes_over_equal_rows():
+def test_median_sigma_ignores_equal_rows():
     x = torch.zeros(20, 2, dtype=torch.float64)
     x[0] = torch.tensor([3.0, 4.0])
     assert median_sigma(x) == 5.0
@@ -179,6 +179,6 @@ def test_median_sigma_passes_over_equal_rows():
         ({"in_features": 2.5}, "in_features must be a positive integer; got 2.5"),
     ],
 )
-def test_bad_arguments_are_named(arguments, message):
+def test_errors_name_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         RandomFourierFeatures(**{"in_features": 3, "num_features": 10, **arguments})
