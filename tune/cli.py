@@ -7,7 +7,7 @@ import os
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -15,96 +15,120 @@ from rich.console import Console
 from fedrf.cli.app import INTERRUPTED, run_command
 from fedrf.errors import RunFailedError
 from fedrf.experiment.run import check_files, settled_config
-from tune.plan import Search, begin, make_plan
+from tune.plan import Search, SweepPlan, plan_sweep, start_or_resume
+from tune.results import TrialResult, best, print_results, summarise, write_results
+from tune.space import config_at
+
+HELP = """Sweep γ, σ, N and T_C, or the keys of another space, and choose the best trial without labels.
+
+The first trial is the recipe itself. Every trial is a complete federated run: it reserves what its clients need, waits
+until that is free, and leaves a run directory. Trials are compared by the score `track.select`, by default the mutual
+information of the predictions for the target; accuracies are only shown, if labels are known.
+
+The folder then holds a table (`trials.csv`), `best.yaml` for `fedrf run`, `report.html` with plots, and
+`summary.json`. To continue a sweep that was killed or interrupted, repeat the call with `--resume`; finished trials are
+not run again.
+
+Examples
+--------
+`python -m tune digits data.target=street --samples 20`
+
+`python -m tune office31 data.target=webcam --space all --search bayes --samples 50 track.wandb=online`
+
+`python -m tune digits --space gamma --search grid --to-the-end`
+
+`python -m tune office-caltech10-surf data.sources=amazon --closed-form`
+"""
+
+SearchName = StrEnum("SearchName", ["random", "grid", "bayes"])
+RecipeArgument = Annotated[
+    list[str], typer.Argument(metavar="RECIPE | FILE.yaml [section.key=value]...", show_default=False)
+]
+SpaceOption = Annotated[str, typer.Option(help="default, all, gamma, interval, or your own YAML file.")]
+SearchOption = Annotated[SearchName, typer.Option(help="bayes: Optuna's TPE, an extra.")]
+SamplesOption = Annotated[int | None, typer.Option(help="Trials of random and bayes; default 12.", show_default=False)]
+StoppingOption = Annotated[
+    bool, typer.Option("--early-stopping/--to-the-end", help="Stop trials with low scores early (ASHA).")
+]
+ClosedFormOption = Annotated[
+    bool, typer.Option("--closed-form", help="RF-TCA over the paper's γ, σ and N instead of federated runs.")
+]
+OutOption = Annotated[Path | None, typer.Option(help="Folder of the sweep; default sweeps/RECIPE.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the sweep in that folder.")]
+ConcurrentOption = Annotated[
+    int | None,
+    typer.Option(help="Concurrent trials, fixed when the sweep starts; default: all that fit.", show_default=False),
+]
+AddressOption = Annotated[str | None, typer.Option(help="Ray cluster; default $RAY_ADDRESS, else this machine.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print summary.json, and nothing else.")]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-SearchName = StrEnum("SearchName", ["random", "grid", "bayes"])
 
 
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, help=HELP)
 def sweep(
-    recipe: Annotated[
-        list[str],
-        typer.Argument(metavar="RECIPE | FILE.yaml [section.key=value]...", show_default=False),
-    ],
-    space: Annotated[str, typer.Option(help="default, all, gamma, interval, or a YAML file of your own.")] = "default",
-    search: Annotated[SearchName, typer.Option(help="bayes: Optuna's TPE, an extra.")] = SearchName["random"],
-    samples: Annotated[
-        int | None, typer.Option(help="Trials of random and bayes; default 12.", show_default=False)
-    ] = None,
-    early_stopping: Annotated[
-        bool, typer.Option("--early-stopping/--to-the-end", help="End trials whose score falls behind (ASHA).")
-    ] = True,
-    closed_form: Annotated[
-        bool, typer.Option("--closed-form", help="RF-TCA over the paper's γ, σ and N instead of federated runs.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; default sweeps/RECIPE.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in that folder.")] = False,
-    concurrent: Annotated[
-        int | None,
-        typer.Option(help="Trials at a time, from the beginning on; default: all that fit.", show_default=False),
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="Ray cluster; default $RAY_ADDRESS, else this machine.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print summary.json, and nothing else.")] = False,
+    recipe: RecipeArgument,
+    space: SpaceOption = "default",
+    search: SearchOption = SearchName["random"],
+    samples: SamplesOption = None,
+    early_stopping: StoppingOption = True,
+    closed_form: ClosedFormOption = False,
+    out: OutOption = None,
+    resume: ResumeOption = False,
+    concurrent: ConcurrentOption = None,
+    address: AddressOption = None,
+    json_output: JsonOption = False,
 ) -> None:
-    """Sweep γ, σ, N and T_C, or whatever a space names, and choose without labels.
-
-    The first trial is the recipe as it is. Every trial is a whole federation: it reserves what its clients need, waits
-    until that is free, and leaves a run directory. Trials compare by the score `track.select`, by default how much the
-    predictions for the target tell (information maximisation); accuracies, where labels are known, are only shown.
-
-    The folder then has a table (`trials.csv`), `best.yaml` for `fedrf run`, `report.html` with pictures, and
-    `summary.json`. A sweep that was killed or interrupted goes on when the call is repeated with `--resume`; trials
-    that finished are not run again.
-
-    Examples
-    --------
-    `python -m tune digits data.target=street --samples 20`
-
-    `python -m tune office31 data.target=webcam --space all --search bayes --samples 50 track.wandb=online`
-
-    `python -m tune digits --space gamma --search grid --to-the-end`
-
-    `python -m tune office-caltech10-surf data.sources=amazon --closed-form`
-    """
-    began, given = time.monotonic(), list(recipe)
-    name = given.pop(0) if "=" not in given[0] else None
+    """Run a sweep; `HELP` is the text for users."""
+    started, overrides = time.monotonic(), list(recipe)
+    name = overrides.pop(0) if "=" not in overrides[0] else None
     folder = out or Path("sweeps") / (Path(name).stem if name else "defaults")
     console = Console(highlight=False, stderr=json_output)
     if closed_form:
-        from tune.closed_form_report import run_closed_form
-
-        config = settled_config(name, given)
-        check_files(config)
-        summary = run_closed_form(config, folder, console)
-        complete, failed = True, False
+        summary, complete = _run_closed_form(name, overrides, folder, console), True
     else:
-        from tune.outcome import best, print_table, summarise, write
-        from tune.report import write_report
-        from tune.space import varied
-        from tune.sweep import run_sweep
-
-        wanted = make_plan(
-            name, given, space=space, search=cast(Search, search.value), samples=samples, early_stopping=early_stopping
-        )
-        if not (address or os.environ.get("RAY_ADDRESS")):
-            check_files(wanted.config)
-        plan = begin(wanted, folder, resume)
-        outcomes, complete = run_sweep(plan, folder, resume=resume, address=address, concurrent=concurrent)
-        plan = plan.load(folder)
-        chosen = best(outcomes)
-        summary = summarise(plan.model_dump(mode="json"), outcomes, time.monotonic() - began)
-        write(folder, summary, outcomes, varied(plan.given, chosen.point) if chosen else None)
-        write_report(folder, summary, outcomes, plan)
-        print_table(folder, outcomes, console)
-        failed = complete and chosen is None
+        method = cast(Search, search.value)
+        plan = plan_sweep(name, overrides, space=space, search=method, samples=samples, early_stopping=early_stopping)
+        results, complete = _run_trials(plan, folder, resume, address, concurrent)
+        summary = _save_results(folder, results, time.monotonic() - started, console)
     if json_output:
         print(json.dumps(summary, indent=1))
-    if failed:
+    if complete and not closed_form and summary["best"] is None:
         raise RunFailedError(f"no trial finished; see {folder / 'trials.csv'}")
     if not complete:
-        console.print("Interrupted. To go on, repeat the call with --resume.")
+        console.print("Interrupted. To continue, repeat the call with --resume.")
         raise typer.Exit(INTERRUPTED)
+
+
+def _run_closed_form(recipe: str | None, overrides: list[str], folder: Path, console: Console) -> dict[str, Any]:
+    from tune.closed_form_report import run_closed_form
+
+    config = settled_config(recipe, overrides)
+    check_files(config)
+    return run_closed_form(config, folder, console)
+
+
+def _run_trials(
+    plan: SweepPlan, folder: Path, resume: bool, address: str | None, concurrent: int | None
+) -> tuple[list[TrialResult], bool]:
+    from tune.sweep import run_sweep
+
+    if not (address or os.environ.get("RAY_ADDRESS")):
+        check_files(plan.config)
+    plan = start_or_resume(plan, folder, resume)
+    return run_sweep(plan, folder, resume=resume, address=address, concurrent=concurrent)
+
+
+def _save_results(folder: Path, results: list[TrialResult], seconds: float, console: Console) -> dict[str, Any]:
+    """Write and print the results of all trials; return the summary."""
+    from tune.report import write_report
+
+    plan, chosen = SweepPlan.load(folder), best(results)
+    summary = summarise(plan.model_dump(mode="json"), results, seconds)
+    write_results(folder, summary, results, config_at(plan.given, chosen.point) if chosen else None)
+    write_report(folder, summary, results, plan)
+    print_results(folder, results, console)
+    return summary
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a sweep is: a recipe, a space, and how its points are found; all that must be known before a trial starts."""
+"""The plan of a sweep: recipe, space and search, all checked before the first trial starts."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import yaml
 
 from fedrf.adaptation.selection import OF_SOURCES
 from fedrf.config.loader import read_given
-from fedrf.config.participation import reaches_nobody
-from fedrf.config.presets import TARGET_TRAINS
 from fedrf.config.schema import Config, Section, value_of
 from fedrf.experiment.run import settled_config
 from fedrf.files import write_atomically
 from tune.space import (
-    Measured,
+    MeasuredRanges,
     Parameter,
     Point,
+    Space,
+    config_at,
     grid_points,
     load_space,
     random_points,
-    varied,
     with_defaults,
 )
+from tune.swept_keys import check_key, setting_without_effect
 
-SAMPLES = 12
+DEFAULT_SAMPLES = 12
 Search = Literal["random", "grid", "bayes"]
 
 
-class Plan(Section):
-    """All that decides which trials there are; what `sweep.yaml` holds."""
+class SweepPlan(Section):
+    """Everything that determines the trials: the contents of `sweep.yaml`."""
 
     recipe: str
     given: dict[str, Any]
@@ -40,38 +40,38 @@ class Plan(Section):
     search: Search
     samples: int | None
     early_stopping: bool
-    measured: Measured | None = None
+    measured: MeasuredRanges | None = None
 
     @property
     def config(self) -> Config:
-        """The configuration of the recipe as it is."""
-        return varied(self.given, {})
+        """The configuration of the recipe itself."""
+        return config_at(self.given, {})
 
     @property
     def needs_measuring(self) -> bool:
-        """Whether the data must be asked: for a range, for σ in numbers, or for where γ matters, which is drawn."""
+        """Whether γ or σ is swept: their ranges, and the informative range in plots, are measured on the data."""
         return self.measured is None and not {"align.gamma", "model.sigma"}.isdisjoint(self.space)
 
     @property
-    def settled(self) -> dict[str, Parameter]:
-        """The space with all its ranges in numbers."""
-        return {key: one.settled(self.measured) for key, one in self.space.items()}
+    def resolved_space(self) -> Space:
+        """The space with measured numbers in all its ranges."""
+        return {key: parameter.resolve(self.measured) for key, parameter in self.space.items()}
 
     @property
     def default_point(self) -> Point:
-        """The recipe as it is, which is always the first trial."""
+        """The recipe itself, which is always the first trial."""
         point = {key: value_of(self.config, key) for key in self.space}
         if point.get("model.sigma") == "median" and self.measured:
             point["model.sigma"] = float(f"{self.measured.sigma:.6g}")
         return point
 
     def points(self) -> list[Point]:
-        """Return all points of a grid or random search that make a valid configuration, the recipe's own first."""
-        first, space, count = self.default_point, self.settled, self.samples or SAMPLES
+        """Return all valid points of a grid or random search, the recipe's own first."""
+        first, space, count = self.default_point, self.resolved_space, self.samples or DEFAULT_SAMPLES
         others = grid_points(space) if self.search == "grid" else random_points(space, count, self.config.seed)
-        wanted = [first, *(point for point in others if point != first)]
-        wanted = wanted if self.search == "grid" else wanted[:count]
-        return [point for point in wanted if _go_together(self.given, point)]
+        points = [first, *(point for point in others if point != first)]
+        points = points if self.search == "grid" else points[:count]
+        return [point for point in points if _is_valid(self.given, point)]
 
     def save(self, folder: Path) -> None:
         """Write sweep.yaml."""
@@ -79,32 +79,32 @@ class Plan(Section):
         write_atomically(folder / "sweep.yaml", lambda path: path.write_text(text))
 
     @classmethod
-    def load(cls, folder: Path) -> Plan:
+    def load(cls, folder: Path) -> SweepPlan:
         """Read sweep.yaml."""
         path = folder / "sweep.yaml"
         if not path.is_file():
-            raise ValueError(f"--resume: there is no sweep in {folder}; without --resume, one is begun there")
+            raise ValueError(f"--resume: there is no sweep in {folder}; to start one, leave --resume out")
         return cls.model_validate(yaml.safe_load(path.read_text()))
 
 
-def begin(plan: Plan, folder: Path, resume: bool) -> Plan:
-    """Write a new sweep down, or return the one that is to be resumed; a call that means another one is refused."""
+def start_or_resume(plan: SweepPlan, folder: Path, resume: bool) -> SweepPlan:
+    """Save the plan of a new sweep, or return the saved plan of the sweep to resume, which must be the same."""
     if resume:
-        begun = Plan.load(folder)
-        for key in set(Plan.model_fields) - {"measured"}:
-            if getattr(plan, key) != getattr(begun, key):
+        saved = SweepPlan.load(folder)
+        for key in set(SweepPlan.model_fields) - {"measured"}:
+            if getattr(plan, key) != getattr(saved, key):
                 raise ValueError(
-                    f"--resume: {key} is not that of the sweep in {folder}; repeat the call that began it, or take "
+                    f"--resume: {key} differs from the sweep in {folder}; repeat the call that started it, or choose "
                     "another --out"
                 )
-        return begun
+        return saved
     if any((folder / name).exists() for name in ("scout", "trials", "tune", "points.csv")):
-        raise ValueError(f"{folder} already holds a sweep; continue it with --resume, or take another --out")
+        raise ValueError(f"{folder} already holds a sweep; continue it with --resume, or choose another --out")
     plan.save(folder)
     return plan
 
 
-def make_plan(
+def plan_sweep(
     recipe: str | None,
     overrides: Mapping[str, Any] | Iterable[str] = (),
     *,
@@ -112,35 +112,20 @@ def make_plan(
     search: Search = "random",
     samples: int | None = None,
     early_stopping: bool = True,
-) -> Plan:
-    """Check everything that can be checked before a trial is started."""
+) -> SweepPlan:
+    """Return the plan of a sweep, after checking everything that can be checked before a trial."""
     parameters = load_space(space)
     given = with_defaults(read_given(recipe, overrides), parameters)
     config = settled_config(None, given)
-    known = {"data.root": config.data.root, "data.classes": config.data.classes, "model.weights": config.model.weights}
-    given = read_given(None, {**given, **{key: value for key, value in known.items() if value is not None}})
-    if search == "grid" and samples is not None:
-        raise ValueError("--samples is for --search random and bayes; a grid has as many points as its space says")
-    if samples is not None and samples < 1:
-        raise ValueError(f"--samples must be at least 1; got {samples}")
-    if early_stopping and config.track.select in OF_SOURCES:
-        raise ValueError(
-            f"track.select={config.track.select} is the sources' to say, and known at the end of a trial: --to-the-end"
-        )
-    if search == "bayes":
-        import_optuna()
-    for key in list(parameters):
-        _check_key(key, early_stopping)
-        idle = _why_idle(config, key)
-        if idle:
-            warnings.warn(f"{key} is left out of the sweep: it does nothing with {idle}", stacklevel=2)
-            del parameters[key]
-    if not parameters:
-        raise ValueError("nothing is left to sweep; name another --space")
+    data, weights = config.data, config.model.weights
+    resolved = {"data.root": data.root, "data.classes": data.classes, "model.weights": weights}
+    given = read_given(None, {**given, **{key: value for key, value in resolved.items() if value is not None}})
+    _check_options(config, search, samples, early_stopping)
+    parameters = _effective(parameters, config, early_stopping)
     for key, parameter in parameters.items():
         for value in () if parameter.is_measured else parameter.grid():
-            varied(given, {key: value} if key == "method" else {**_loose(config), key: value})
-    plan = Plan(
+            config_at(given, {key: value} if key == "method" else {**_smallest_dim(config), key: value})
+    plan = SweepPlan(
         recipe=recipe or "defaults",
         given=given,
         space=parameters,
@@ -148,54 +133,59 @@ def make_plan(
         samples=samples,
         early_stopping=early_stopping,
     )
-    return Plan.model_validate(plan.model_dump(mode="json"))  # as it will be read: lists, no tuples
+    return SweepPlan.model_validate(plan.model_dump(mode="json"))  # as read from sweep.yaml: lists, no tuples
 
 
-def _go_together(given: Mapping[str, Any], point: Point) -> bool:
-    """Tell whether the values of a point go together; each for itself has been checked."""
+def _check_options(config: Config, search: Search, samples: int | None, early_stopping: bool) -> None:
+    if search == "grid" and samples is not None:
+        raise ValueError("--samples is for --search random and bayes; the space determines the points of a grid")
+    if samples is not None and samples < 1:
+        raise ValueError(f"--samples must be at least 1; got {samples}")
+    if early_stopping and config.track.select in OF_SOURCES:
+        raise ValueError(
+            f"track.select={config.track.select} is computed by the sources at the end of a trial; use --to-the-end"
+        )
+    if search == "bayes":
+        import_optuna()
+
+
+def _effective(space: Space, config: Config, early_stopping: bool) -> Space:
+    """Return the parameters that have an effect; warn about the others."""
+    effective = {}
+    for key, parameter in space.items():
+        check_key(key, early_stopping)
+        setting = setting_without_effect(config, key)
+        if setting:
+            warnings.warn(f"{key} is left out of the sweep: it has no effect with {setting}", stacklevel=3)
+        else:
+            effective[key] = parameter
+    if not effective:
+        raise ValueError("no key is left to sweep; choose another --space")
+    return effective
+
+
+def _is_valid(given: Mapping[str, Any], point: Point) -> bool:
+    """Return whether the values of a point are valid together; each of them alone has been checked."""
     try:
-        varied(given, point)
+        config_at(given, point)
     except ValueError:
         return False
     return True
 
 
-def _loose(config: Config) -> Point:
-    """Return settings with which values can be tried one by one, before their combinations are."""
+def _smallest_dim(config: Config) -> Point:
+    """Return settings that allow any N: values are first checked alone, their combinations later."""
     return {"model.dim": 1} if config.model.dim > 1 else {}
 
 
-def _check_key(key: str, early_stopping: bool) -> None:
-    if key.startswith(("data.", "resources.", "track.")):
-        raise ValueError(f"{key} cannot be swept: all trials have the same clients, in the same room")
-    if early_stopping and key in ("train.rounds", "adapt.steps", "adapt.when"):
-        raise ValueError(f"{key} makes trials of different length, which early stopping cannot compare: --to-the-end")
-
-
-def _why_idle(config: Config, key: str) -> str | None:
-    """Return the setting with which a key changes nothing; None if it does."""
-    align, federation = config.align, config.federation
-    no_embeddings = reaches_nobody(federation.messages)[0]
-    if key == "align.gamma" and align.warm_start == "none" and (align.step == "gradient" or no_embeddings):
-        return "align.step=gradient" if align.step == "gradient" else f"federation.messages={federation.messages}"
-    has_other_terms = config.method in TARGET_TRAINS or config.data.pooled == "all"
-    if key == "align.weight" and no_embeddings and not has_other_terms:
-        return f"federation.messages={federation.messages}"
-    if key in ("model.sigma", "model.num_features") and config.model.kernel == "none":
-        return "model.kernel=none"
-    if key == "federation.classifier_interval" and federation.prediction == "vote":
-        return "federation.prediction=vote"
-    return None
-
-
 def import_optuna() -> Any:
-    """Return Ray Tune's searcher by Optuna, which is an extra."""
+    """Return Ray Tune's Optuna searcher; Optuna is an extra."""
     try:
         import optuna
         from ray.tune.search.optuna import OptunaSearch
     except ImportError:
         raise ValueError(
-            "--search bayes needs Optuna: pip install 'fedrf[bayes]'; random and grid need nothing"
+            "--search bayes needs Optuna: pip install 'fedrf[bayes]'; random and grid do not need it"
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return OptunaSearch

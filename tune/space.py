@@ -1,4 +1,4 @@
-"""A search space: a small YAML file that has, for each key of the configuration, its default and where to look.
+"""A search space: a YAML file with, for each key of the configuration, its default and its values or range.
 
 ```yaml
 align.gamma: {default: 0.005, range: informative}          # measured on the data
@@ -23,13 +23,13 @@ from fedrf.config.loader import load_config, read_given
 from fedrf.config.schema import Config, Section
 
 SPACES = Path(__file__).parent / "spaces"
-TRIES = 100  # draws for each wanted point, before a space is taken for exhausted
+DRAWS_PER_POINT = 100  # after so many draws for each point a space counts as exhausted
 
 Point = dict[str, Any]
 
 
-class Measured(NamedTuple):
-    """What the data say about a range: the median width σ, and the interval in which γ matters."""
+class MeasuredRanges(NamedTuple):
+    """Ranges measured on the data: the median distance σ, and the interval in which γ is informative."""
 
     sigma: float
     informative_gamma: tuple[float, float]
@@ -47,7 +47,7 @@ class Parameter(Section):
     points: Annotated[int, Field(ge=2)] = 5
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Parameter:
+    def _check_range(self) -> Parameter:
         if (self.values is None) == (self.range is None):
             raise ValueError("needs either values or a range")
         if isinstance(self.range, tuple) and not (
@@ -63,8 +63,8 @@ class Parameter(Section):
         """Whether the range depends on the data."""
         return self.range == "informative" or self.times is not None
 
-    def settled(self, measured: Measured | None) -> Parameter:
-        """Return the parameter with numbers in place of what was to be measured."""
+    def resolve(self, measured: MeasuredRanges | None) -> Parameter:
+        """Return the parameter with its measured range in numbers."""
         if not self.is_measured:
             return self
         assert measured is not None
@@ -75,17 +75,17 @@ class Parameter(Section):
         return self.model_copy(update=update | ({"default": measured.sigma} if self.default == "median" else {}))
 
     def including(self, value: Any) -> Parameter:
-        """Return the parameter with one more value allowed, or its range as wide as that needs."""
+        """Return the parameter with one more value, or with its range extended to that value."""
         if self.values is not None:
             return self if value in self.values else self.model_copy(update={"values": [*self.values, value]})
-        low, high = self._ends()
+        low, high = self._bounds()
         return self.model_copy(update={"range": (min(low, value), max(high, value))})
 
     def grid(self) -> list[Any]:
-        """Return all values, or evenly spaced ones from one end of the range to the other."""
+        """Return all values, or evenly spaced values of the range, including both ends."""
         if self.values is not None:
             return self.values
-        low, high = self._ends()
+        low, high = self._bounds()
         spaced = np.geomspace if self.scale == "log" else np.linspace
         return list(dict.fromkeys(self._rounded(value) for value in spaced(low, high, self.points)))
 
@@ -93,24 +93,24 @@ class Parameter(Section):
         """Return a random value."""
         if self.values is not None:
             return self.values[random.randint(len(self.values))]
-        low, high = self._ends()
+        low, high = self._bounds()
         if self.scale == "log":
             return self._rounded(np.exp(random.uniform(np.log(low), np.log(high))))
         return self._rounded(random.uniform(low, high))
 
     def domain(self) -> Any:
-        """Return what Ray Tune calls a domain, for searchers that suggest values themselves."""
+        """Return the Ray Tune search domain, for searchers that suggest values."""
         from ray import tune
 
         if self.values is not None:
             return tune.choice(self.values)
-        low, high = self._ends()
+        low, high = self._bounds()
         if self.whole:
             return (tune.lograndint if self.scale == "log" else tune.randint)(int(low), int(high) + 1)
         return (tune.loguniform if self.scale == "log" else tune.uniform)(low, high)
 
-    def _ends(self) -> tuple[float, float]:
-        assert isinstance(self.range, tuple), "measured before it is used"
+    def _bounds(self) -> tuple[float, float]:
+        assert isinstance(self.range, tuple), "the range is not measured yet"
         return self.range
 
     def _rounded(self, value: float) -> float | int:
@@ -120,16 +120,16 @@ class Parameter(Section):
 Space = dict[str, Parameter]
 
 
-def spaces() -> list[str]:
-    """Return the names of the spaces that come with the sweeps."""
+def space_names() -> list[str]:
+    """Return the names of the built-in spaces."""
     return sorted(path.stem for path in SPACES.glob("*.yaml"))
 
 
 def load_space(name: str) -> Space:
-    """Read a space by its name, or from a file that ends in .yaml."""
+    """Read a built-in space by its name, or a YAML file."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else SPACES / f"{name}.yaml"
     if not path.is_file():
-        raise ValueError(f"--space {name}: no such file and no such space; spaces: {', '.join(spaces())}")
+        raise ValueError(f"--space {name}: not a space and not a YAML file; spaces: {', '.join(space_names())}")
     try:
         content = yaml.safe_load(path.read_text())
         space = TypeAdapter(Annotated[Space, Field(min_length=1)]).validate_python(content)
@@ -139,44 +139,49 @@ def load_space(name: str) -> Space:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"--space {path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+    _check_keys(space, path)
+    return space
+
+
+def _check_keys(space: Space, path: Path) -> None:
     known = {key for key, *_ in Config.describe()}
     for key, parameter in space.items():
         if key not in known:
             raise ValueError(f"--space {path}: unknown key {key}; `fedrf run --keys` lists them")
-        if (parameter.range == "informative") > (key == "align.gamma") or (parameter.times == "median") > (
-            key == "model.sigma"
+        if (parameter.range == "informative" and key != "align.gamma") or (
+            parameter.times == "median" and key != "model.sigma"
         ):
-            raise ValueError(f"--space {path}: {key} has no range of its own in the data; give two numbers")
-    return space
+            raise ValueError(f"--space {path}: the range of {key} cannot be measured; give two numbers")
 
 
-def varied(given: Mapping[str, Any], point: Point) -> Config:
-    """Return the configuration for one point: presets, then what is given, then the point."""
+def config_at(given: Mapping[str, Any], point: Point) -> Config:
+    """Return the configuration at one point: the method's settings, then those given, then the point."""
     return load_config(None, {**given, **point})
 
 
 def with_defaults(given: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """Add the space's defaults for keys that neither the recipe nor the call has set."""
-    missing = {key: one.default for key, one in space.items() if not _holds(given, key)}
+    """Add the space's defaults of the keys that neither the recipe nor the call sets."""
+    missing = {key: parameter.default for key, parameter in space.items() if not _is_set(given, key)}
     return read_given(None, {**given, **missing})
 
 
-def _holds(given: Mapping[str, Any], key: str) -> bool:
+def _is_set(given: Mapping[str, Any], key: str) -> bool:
     section, _, name = key.rpartition(".")
     return name in ((given.get(section) or {}) if section else given)
 
 
 def grid_points(space: Space) -> list[Point]:
-    """Return every combination of every parameter's grid."""
-    return [dict(zip(space, values, strict=True)) for values in product(*(one.grid() for one in space.values()))]
+    """Return all combinations of the parameters' grids."""
+    grids = (parameter.grid() for parameter in space.values())
+    return [dict(zip(space, values, strict=True)) for values in product(*grids)]
 
 
 def random_points(space: Space, count: int, seed: int) -> list[Point]:
-    """Return different random points; fewer where the space has no more."""
+    """Return distinct random points; fewer than `count` if the space is too small."""
     random = np.random.RandomState(seed)
     drawn: dict[str, Point] = {}
-    for _ in range(TRIES * count):
-        point = {key: one.draw(random) for key, one in space.items()}
+    for _ in range(DRAWS_PER_POINT * count):
+        point = {key: parameter.draw(random) for key, parameter in space.items()}
         drawn.setdefault(repr(point), point)
         if len(drawn) == count:
             break

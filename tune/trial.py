@@ -1,8 +1,8 @@
-"""One trial: a federation with one point of the space, in the room that Ray Tune has reserved for it.
+"""One trial: a federated run with one point of the space, on the resources that Ray Tune has reserved for it.
 
-The run goes on in a thread of its own and hands over each evaluation at the target. Client actors stay for the next
-trial in the same room: starting them takes longer than many a trial. A trial's run directory is named after its
-configuration, so that whatever happens to the sweep, no configuration is ever run twice.
+The run has its own thread and reports each evaluation on the target. Client actors are reused by the next trial on the
+same resources, because starting them can take longer than a trial. A trial's run directory is named after its
+configuration, so that no configuration is run twice, also after a sweep is resumed.
 """
 
 from __future__ import annotations
@@ -26,59 +26,59 @@ from fedrf.experiment.results import RunFolder, RunResult
 from fedrf.experiment.run import run_on
 from fedrf.files import write_atomically
 from fedrf.runtime.ray import RaySession
-from tune.space import Point, varied
+from tune.space import Point, config_at
 
 TIME, SCORE = "progress", "score"
-NOTHING_TOLD = -inf  # the score of predictions that are not numbers, as `fedrf.adaptation.selection.merit` has it
+INVALID_SCORE = -inf  # for predictions that are not finite, as in `fedrf.adaptation.selection.merit`
 STOPPED = "stopped.json"
-Result = dict[str, Any]
+Metrics = dict[str, Any]  # what a trial reports to Ray Tune
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What all trials of a sweep have in common; given anew when one is resumed, perhaps elsewhere.
+class SharedSetup:
+    """What all trials of a sweep share; computed again when a sweep is resumed, possibly on another machine.
 
     Attributes
     ----------
     given
-        What recipe and call say, by sections.
+        The settings of recipe and call, by sections.
     trials
         The folder of all run directories.
-    place, bundles, strategy
-        What is reserved: for the trial itself, for each client process, and how they are spread.
+    trial_bundle, bundles, strategy
+        The reserved resources: of the trial itself, of each client process, and their placement strategy.
     """
 
     given: dict[str, Any]
     trials: Path
-    place: dict[str, float]
+    trial_bundle: dict[str, float]
     bundles: list[dict[str, float]]
     strategy: str
 
     def folder(self, point: Point) -> Path:
-        """Return the run directory for a point; a `ValueError` if its values do not go together."""
-        return self.trials / varied(self.given, point).digest
+        """Return the run directory of a point; raise `ValueError` if the point is not a valid configuration."""
+        return self.trials / config_at(self.given, point).digest
 
 
-def length(config: Config) -> int:
+def run_length(config: Config) -> int:
     """Return the progress of a finished run: its rounds, the steps after them, and the last evaluation."""
     return config.train.rounds + (config.adapt.steps if config.adapt.when == "last" else 0) + 1
 
 
-def as_result(row: Mapping[str, Any], select: str) -> Result:
-    """Return what one evaluation at the target says; only the score, which needs no labels, decides anything."""
+def as_metrics(row: Mapping[str, Any], select: str) -> Metrics:
+    """Return the metrics of one evaluation on the target; only the score, which needs no labels, affects decisions."""
     progress = int(row["round"] + row.get("step", 0))
     return {TIME: progress, SCORE: merit(row, select), "accuracy": row.get("accuracy")}
 
 
-def evaluations(folder: Path, config: Config) -> list[Result]:
-    """Return all evaluations at the target that a run directory has, but for the last."""
+def read_metrics(folder: Path, config: Config) -> list[Metrics]:
+    """Return the metrics of all evaluations on the target in a run directory, except the final one."""
     target, select = config.data.target, config.track.select
-    return [as_result(row, select) for row in RunFolder(folder).rows() if _is_evaluation(row, target)]
+    return [as_metrics(row, select) for row in RunFolder(folder).rows() if _is_evaluation(row, target)]
 
 
-def note_stop(folder: Path, result: Mapping[str, Any]) -> None:
-    """Write down in a run directory that the sweep has seen enough of it."""
-    text = json.dumps({key: result.get(key) for key in (TIME, SCORE, "accuracy")})
+def save_stop(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Record in a run directory that its trial was stopped early."""
+    text = json.dumps({key: metrics.get(key) for key in (TIME, SCORE, "accuracy")})
     write_atomically(folder / STOPPED, lambda path: path.write_text(text))
 
 
@@ -87,73 +87,74 @@ def _is_evaluation(row: Mapping[str, Any], target: str) -> bool:
 
 
 class Trial(Trainable):
-    """What Ray Tune runs: a step is an evaluation. Its configuration is a `ground` and a `point`."""
+    """The trainable of Ray Tune; a step is one evaluation. Its configuration holds ``shared`` and ``point``."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """Reserve a bundle for each client process; the trial itself only waits, and needs no more than its place."""
-        ground: Ground = config["ground"]
-        return PlacementGroupFactory([ground.place, *ground.bundles], ground.strategy)
+        """Reserve a bundle for each client process, and one for the trial, which needs no CPU while it waits."""
+        shared: SharedSetup = config["shared"]
+        return PlacementGroupFactory([shared.trial_bundle, *shared.bundles], shared.strategy)
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the run."""
+        """Start the run."""
         self._session = RaySession(group=get_current_placement_group())
-        self._begin(config["ground"], config["point"])
+        self._start_run(config["shared"], config["point"])
 
-    def step(self) -> Result:
-        """Wait for the next evaluation; raise what the run has raised."""
-        outcome: Result | BaseException = self._outcomes.get()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+    def step(self) -> Metrics:
+        """Wait for the next evaluation and return its metrics; raise the run's error if it failed."""
+        report: Metrics | BaseException = self._reports.get()
+        if isinstance(report, BaseException):
+            raise report
+        return report
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """End the run and begin another with the same actors."""
-        self._end()
-        self._begin(new_config["ground"], new_config["point"])
+        """Stop the run and start another one with the same actors."""
+        self._stop_run()
+        self._start_run(new_config["shared"], new_config["point"])
         return True
 
     def cleanup(self) -> None:
-        """End the run and its actors; it saves a checkpoint if it is given the time."""
-        self._end()
+        """Stop the run and its actors; the run saves a checkpoint if there is time."""
+        self._stop_run()
         self._session.close()
 
-    def _begin(self, ground: Ground, point: Point) -> None:
-        self._enough, self._outcomes = Event(), SimpleQueue[Any]()
-        self._thread = Thread(target=self._work, args=(ground, point), daemon=True)
+    def _start_run(self, shared: SharedSetup, point: Point) -> None:
+        self._stop_requested, self._reports = Event(), SimpleQueue[Any]()
+        self._thread = Thread(target=self._run_in_thread, args=(shared, point), daemon=True)
         self._thread.start()
 
-    def _end(self) -> None:
-        self._enough.set()
+    def _stop_run(self) -> None:
+        self._stop_requested.set()
         self._thread.join()
 
-    def _work(self, ground: Ground, point: Point) -> None:
+    def _run_in_thread(self, shared: SharedSetup, point: Point) -> None:
         try:
-            folder = ground.folder(point)
+            folder = shared.folder(point)
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / ".lock").open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # searchers may suggest a point twice
-                self._outcomes.put(self._run(folder, varied(ground.given, point)))
+                fcntl.flock(file, fcntl.LOCK_EX)  # a searcher may suggest the same point twice
+                self._reports.put(self._run(folder, config_at(shared.given, point)))
         except BaseException as error:
-            self._outcomes.put(error)
+            self._reports.put(error)
 
-    def _run(self, folder: Path, config: Config) -> Result:
-        """Run, or run on, to the end; what the sweep has seen enough of stays as it is."""
+    def _run(self, folder: Path, config: Config) -> Metrics:
+        """Start or resume the run and return its final metrics; a run that was stopped early is not resumed."""
         if (folder / STOPPED).exists():
             return {**json.loads((folder / STOPPED).read_text()), "done": True}
-        return _final(run_on(config, folder, session=self._session, observe=lambda rows: self._observe(rows, config)))
+        result = run_on(config, folder, session=self._session, observe=lambda rows: self._observe(rows, config))
+        return _final_metrics(result)
 
     def _observe(self, rows: list[dict[str, Any]], config: Config) -> bool:
         for row in rows:
             if _is_evaluation(row, config.data.target):
-                self._outcomes.put(as_result(row, config.track.select))
-        return self._enough.is_set()
+                self._reports.put(as_metrics(row, config.track.select))
+        return self._stop_requested.is_set()
 
 
-def _final(result: RunResult) -> Result:
+def _final_metrics(result: RunResult) -> Metrics:
     summary = result.summary
     return {
-        TIME: length(result.config),
+        TIME: run_length(result.config),
         SCORE: merit(summary["scores"], result.config.track.select),
         "accuracy": summary["target_accuracy"]["final"],
         "oracle": summary["target_accuracy"]["oracle"],

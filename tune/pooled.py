@@ -1,0 +1,97 @@
+"""The samples of all domains in one place, for sweeps in closed form.
+
+Rows are those of a federated run: the output of the fixed part of the extractor, normalised to norm 1. A value of σ, γ
+or N therefore has the same meaning in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.schema import Config
+from fedrf.data.registry import clients_of, load_samples
+from fedrf.data.samples import Labels, Samples
+from fedrf.estimators import RFTCA
+from fedrf.models.extractors import make_extractor
+from fedrf.models.trunk_rows import trunk_rows
+from fedrf.tca.random_features import median_sigma
+
+BATCH_ROWS = 1024  # rows whose random features are in memory together
+
+
+@dataclass(frozen=True)
+class PooledData:
+    """Rows of all domains, sources first, with the labels of the sources only.
+
+    Attributes
+    ----------
+    evaluator
+        Computes the accuracy of predictions for the target, if it has labels; only recorded.
+    gamma_unit, sigma_unit
+        The values of γ and σ that correspond to 1 in a grid.
+    """
+
+    rows: Tensor
+    labels: Labels
+    evaluator: Evaluator
+    gamma_unit: float
+    sigma_unit: float
+    kernel: str
+    dim: int
+    seed: int
+
+    @classmethod
+    def from_rows(cls, config: Config, rows: Tensor, labels: Labels, evaluator: Evaluator) -> PooledData:
+        """Compute the units of γ and σ from the rows."""
+        model, count, sources = config.model, len(rows), len(labels)
+        width = median_sigma(rows, model.kernel) if model.sigma == "median" else model.sigma
+        gamma_unit = count / (sources * (count - sources))
+        return cls(rows, labels, evaluator, gamma_unit, width / 10, model.kernel, model.dim, config.seed)
+
+    @property
+    def domain(self) -> NDArray[np.int64]:
+        """1 for rows of the sources, -1 for rows of the target."""
+        return np.where(np.arange(len(self.rows)) < len(self.labels), 1, -1)
+
+    def estimator(self, num_features: int, sigma: float) -> RFTCA:
+        """Return an estimator for one N and one σ of the grid; at most n − 1 components can have variance."""
+        dim = min(self.dim, 2 * num_features, len(self.rows) - 1)
+        return RFTCA(dim, num_features, sigma * self.sigma_unit, kernel=self.kernel, random_state=self.seed)
+
+
+def load_pooled(config: Config, progress: Callable[[int, int], None] = lambda done, total: None) -> PooledData:
+    """Load the domains of a resolved configuration, and apply the fixed part of its extractor.
+
+    `progress` is called with the number of samples of a domain that a backbone has processed, and their total.
+    """
+    settings = config.model
+    if settings.extractor in ("cnn", "mlp"):
+        raise ValueError(
+            f"model.extractor={settings.extractor} has no fixed part, and --closed-form does not train; use identity, "
+            "gradients or a backbone"
+        )
+    sources, target = clients_of(config.data)
+    samples = [load_samples(config.data, client, config.seed) for client in (*sources, target)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        extractor = make_extractor(settings.extractor, samples[0].content.shape, settings.weights)
+    layers, device = extractor.settled(), "cuda" if torch.cuda.is_available() else "cpu"
+    threads = torch.get_num_threads()
+
+    def rows_of(domain: Samples) -> Tensor:
+        rows = trunk_rows(layers, extractor.prepare, domain, settings, device, threads, progress)
+        return torch.cat([normalize(piece) for piece in rows.split(BATCH_ROWS)])
+
+    labels = np.concatenate([domain.labels for domain in samples[:-1] if domain.labels is not None])
+    if len(np.unique(labels)) < 2:
+        raise ValueError(f"{', '.join(sources)}: all samples are of one class; a classifier needs two")
+    rows = torch.cat([rows_of(domain.without_labels()) for domain in samples])
+    return PooledData.from_rows(config, rows, labels, Evaluator(samples[-1].labels))

@@ -1,0 +1,35 @@
+"""Which keys can be swept: the same for all trials, and with an effect on the method at hand."""
+
+from __future__ import annotations
+
+from fedrf.config.participation import reaches_nobody
+from fedrf.config.presets import TARGET_TRAINS
+from fedrf.config.schema import Config
+
+
+def check_key(key: str, early_stopping: bool) -> None:
+    """Raise `ValueError` for a key that must be the same in all trials."""
+    if key.startswith(("data.", "resources.", "track.")):
+        raise ValueError(f"{key} cannot be swept: all trials share their data, clients and resources")
+    if early_stopping and key in ("train.rounds", "adapt.steps", "adapt.when"):
+        raise ValueError(f"{key} changes the length of trials, which early stopping cannot compare; use --to-the-end")
+
+
+def setting_without_effect(config: Config, key: str) -> str | None:
+    """Return the setting that makes a key ineffective; None if the key has an effect."""
+    align, federation = config.align, config.federation
+    no_embeddings = reaches_nobody(federation.messages)[0]
+    if key == "align.gamma" and align.warm_start == "none" and (align.step == "gradient" or no_embeddings):
+        return "align.step=gradient" if align.step == "gradient" else f"federation.messages={federation.messages}"
+    if key == "align.weight" and no_embeddings and not _has_weighted_loss(config):
+        return f"federation.messages={federation.messages}"
+    if key in ("model.sigma", "model.num_features") and config.model.kernel == "none":
+        return "model.kernel=none"
+    if key == "federation.classifier_interval" and federation.prediction == "vote":
+        return "federation.prediction=vote"
+    return None
+
+
+def _has_weighted_loss(config: Config) -> bool:
+    """Return whether λ (`align.weight`) weights a loss of the method other than the one on mean embeddings Σℓ."""
+    return config.method in TARGET_TRAINS or config.data.pooled == "all"
