@@ -159,11 +159,12 @@ def compare(
     """
     from fedrf.comparison.compare import compare as run_comparison
     from fedrf.comparison.compare import new_folder
-    from fedrf.comparison.plan import make_plan
-    from fedrf.comparison.tables import print_tables
+    from fedrf.comparison.export import as_json
+    from fedrf.comparison.plan import plan_comparison
+    from fedrf.comparison.rendering import print_tables
 
     given = list(recipe)
-    plan = make_plan(
+    plan = plan_comparison(
         given.pop(0) if "=" not in given[0] else None,
         given,
         methods=_listed("methods", methods),
@@ -172,17 +173,17 @@ def compare(
         seeds=[_whole_number("seeds", one) for one in _listed("seeds", seeds)],
         ablate=ablate,
         vary=vary or [],
-        look=local or not (address or os.environ.get("RAY_ADDRESS")),
+        require_files=local or not (address or os.environ.get("RAY_ADDRESS")),
     )
     for note in plan.notes:
         warnings.warn(note, stacklevel=1)
     comparison, complete = run_comparison(plan, out or new_folder(plan), local=local, address=address)
-    if plan.knobs:
-        from fedrf.comparison.pictures import write_pictures
+    if plan.varied_keys:
+        from fedrf.comparison.plots import write_plots
 
-        write_pictures(comparison)
+        write_plots(comparison)
     if json_output:
-        print(json.dumps(comparison.as_json(), indent=1))
+        print(json.dumps(as_json(comparison), indent=1))
     else:
         print_tables(comparison, Console(highlight=False))
     if not complete:
