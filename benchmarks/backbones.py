@@ -20,7 +20,8 @@ from PIL import Image, ImageFilter
 
 from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import ImageFiles, Samples
-from fedrf.models.extractors import Preparation, make_extractor
+from fedrf.models.extractors.builders import make_extractor
+from fedrf.models.extractors.preparation import Preparation
 from fedrf.models.network import DomainModel
 from fedrf.models.trunk_cache import used_bytes
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows

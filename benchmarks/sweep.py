@@ -17,7 +17,7 @@ from benchmarks.rftca import interleaved, report, seconds
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
 from fedrf.config.schema import Config
-from fedrf.experiment.run import check_files, settled_config
+from fedrf.experiment.resolve import check_files, resolve_config
 from tune.closed_form import ClosedFormGrid, solve_gamma_path
 from tune.pooled import PooledData, load_pooled
 
@@ -40,7 +40,7 @@ def synthetic() -> PooledData:
 def load() -> tuple[str, PooledData]:
     """Return the name of the data, and the data."""
     try:
-        config = settled_config("office-caltech10-surf", {"data.sources": "amazon", "data.target": "caltech"})
+        config = resolve_config("office-caltech10-surf", {"data.sources": "amazon", "data.target": "caltech"})
         check_files(config)
     except ValueError:
         return "random rows", synthetic()

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from fedrf.config.loader import load_config
 from fedrf.data.feature_files import FeatureSet
-from fedrf.data.registry import load_domain
+from fedrf.data.domains import load_domain
 
 TINY = {
     "data.samples": 120,

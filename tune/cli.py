@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedrf.cli.app import INTERRUPTED, run_command
 from fedrf.errors import RunFailedError
-from fedrf.experiment.run import check_files, settled_config
+from fedrf.experiment.resolve import check_files, resolve_config
 from tune.plan import Search, SweepPlan, plan_sweep, start_or_resume
 from tune.results import TrialResult, best, print_results, summarise, write_results
 from tune.space import config_at
@@ -103,7 +103,7 @@ def sweep(
 def _run_closed_form(recipe: str | None, overrides: list[str], folder: Path, console: Console) -> dict[str, Any]:
     from tune.closed_form_report import run_closed_form
 
-    config = settled_config(recipe, overrides)
+    config = resolve_config(recipe, overrides)
     check_files(config)
     return run_closed_form(config, folder, console)
 

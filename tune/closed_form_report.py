@@ -17,7 +17,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
 from fedrf.config.schema import Config
-from fedrf.data.registry import clients_of
+from fedrf.data.domains import clients_of
 from fedrf.experiment.display import percent
 from fedrf.files import write_atomically
 from tune.closed_form import ClosedFormGrid, GridPoint, by_num_features, oracle, selected, sweep_grid
@@ -79,7 +79,7 @@ def _sweep(config: Config, grid: ClosedFormGrid) -> tuple[PooledData, list[GridP
 
 def summarise(config: Config, pooled: PooledData, points: Sequence[GridPoint], seconds: float) -> dict[str, Any]:
     """Return the contents of summary.json; `seconds` is the total time, including loading and plots."""
-    sources, target = clients_of(config.data)
+    sources, target = clients_of(config)
     whole = _summarise_points(points)
     return {
         "dataset": config.data.name,

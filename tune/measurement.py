@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrf.experiment.run import run_on
+from fedrf.experiment.run import run_in
 from fedrf.runtime.ray import RaySession
 from tune.space import MeasuredRanges, config_at
 
@@ -18,7 +18,9 @@ SHORT_RUN = {
     "federation.mode": "sync",
     "federation.classifier_interval": 1,
     "federation.prediction": "average",
-    "federation.messages": "same/same/same",
+    "federation.embeddings_from": "participants",
+    "federation.aligners_from": "participants",
+    "federation.classifiers_from": "participants",
     "track.wandb": "disabled",
     "track.tensorboard": False,
 }
@@ -30,7 +32,7 @@ def measure_ranges(given: Mapping[str, Any], varies_sigma: bool, folder: Path, s
     If σ does not vary, γ is measured at the recipe's σ.
     """
     settings = SHORT_RUN | ({"model.sigma": "median"} if varies_sigma else {})
-    result = run_on(config_at(given, settings), folder, session=session)
+    result = run_in(config_at(given, settings), folder, session=session)
     session.stop_idle()
     if not result.finished:
         raise KeyboardInterrupt

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import yaml
 
-from fedrf.adaptation.selection import OF_SOURCES
+from fedrf.adaptation.selection import BY_SOURCES
+from fedrf.config.keys import value_of
 from fedrf.config.loader import read_given
-from fedrf.config.schema import Config, Section, value_of
-from fedrf.experiment.run import settled_config
+from fedrf.config.schema import Config, Section
+from fedrf.experiment.resolve import resolve_config
 from fedrf.files import write_atomically
 from tune.space import (
     MeasuredRanges,
@@ -116,7 +117,7 @@ def plan_sweep(
     """Return the plan of a sweep, after checking everything that can be checked before a trial."""
     parameters = load_space(space)
     given = with_defaults(read_given(recipe, overrides), parameters)
-    config = settled_config(None, given)
+    config = resolve_config(None, given)
     data, weights = config.data, config.model.weights
     resolved = {"data.root": data.root, "data.classes": data.classes, "model.weights": weights}
     given = read_given(None, {**given, **{key: value for key, value in resolved.items() if value is not None}})
@@ -141,7 +142,7 @@ def _check_options(config: Config, search: Search, samples: int | None, early_st
         raise ValueError("--samples is for --search random and bayes; the space determines the points of a grid")
     if samples is not None and samples < 1:
         raise ValueError(f"--samples must be at least 1; got {samples}")
-    if early_stopping and config.track.select in OF_SOURCES:
+    if early_stopping and config.track.select in BY_SOURCES:
         raise ValueError(
             f"track.select={config.track.select} is computed by the sources at the end of a trial; use --to-the-end"
         )

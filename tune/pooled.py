@@ -17,10 +17,10 @@ from torch.nn.functional import normalize
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.schema import Config
-from fedrf.data.registry import clients_of, load_samples
+from fedrf.data.domains import clients_of, load_samples
 from fedrf.data.samples import Labels, Samples
 from fedrf.estimators import RFTCA
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.trunk_rows import trunk_rows
 from fedrf.tca.random_features import median_sigma
 
@@ -78,12 +78,12 @@ def load_pooled(config: Config, progress: Callable[[int, int], None] = lambda do
             f"model.extractor={settings.extractor} has no fixed part, and --closed-form does not train; use identity, "
             "gradients or a backbone"
         )
-    sources, target = clients_of(config.data)
-    samples = [load_samples(config.data, client, config.seed) for client in (*sources, target)]
+    sources, target = clients_of(config)
+    samples = [load_samples(config, client) for client in (*sources, target)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         extractor = make_extractor(settings.extractor, samples[0].content.shape, settings.weights)
-    layers, device = extractor.settled(), "cuda" if torch.cuda.is_available() else "cpu"
+    layers, device = extractor.frozen_layers(), "cuda" if torch.cuda.is_available() else "cpu"
     threads = torch.get_num_threads()
 
     def rows_of(domain: Samples) -> Tensor:

@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from fedrf.config.keys import describe_keys
 from fedrf.config.loader import load_config, read_given
 from fedrf.config.schema import Config, Section
 
@@ -144,7 +145,7 @@ def load_space(name: str) -> Space:
 
 
 def _check_keys(space: Space, path: Path) -> None:
-    known = {key for key, *_ in Config.describe()}
+    known = {key.name for key in describe_keys()}
     for key, parameter in space.items():
         if key not in known:
             raise ValueError(f"--space {path}: unknown key {key}; `fedrf run --keys` lists them")

@@ -14,7 +14,7 @@ from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tun
 from ray.util import get_node_ip_address
 
 from fedrf.config.loader import read_given
-from fedrf.data.registry import clients_of
+from fedrf.data.domains import clients_of
 from fedrf.errors import reason
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.runtime.ray import RaySession
@@ -58,15 +58,15 @@ class _TuneInterrupts(Interrupts):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until Ray Tune installs its handler
         return super().__enter__()
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        super()._note(number, frame)
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        super()._record(number, frame)
         os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def _shared_setup(plan: SweepPlan, folder: Path, session: RaySession) -> SharedSetup:
     """Return what all trials share; raise `ValueError` if the resources of one trial do not fit, instead of waiting."""
     config = plan.config
-    sources, target = clients_of(config.data)
+    sources, target = clients_of(config)
     required = session.check_resources((*sources, target), config.resources)
     shares = {"resources.cpus_per_client": required.cpus, "resources.gpus_per_client": required.gpus}
     group = config.track.group or f"sweep-{folder.name}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedrf.config.participation import reaches_nobody
-from fedrf.config.presets import TARGET_TRAINS
+from fedrf.config.participation import is_empty
+from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 
 
@@ -18,11 +18,12 @@ def check_key(key: str, early_stopping: bool) -> None:
 def setting_without_effect(config: Config, key: str) -> str | None:
     """Return the setting that makes a key ineffective; None if the key has an effect."""
     align, federation = config.align, config.federation
-    no_embeddings = reaches_nobody(federation.messages)[0]
-    if key == "align.gamma" and align.warm_start == "none" and (align.step == "gradient" or no_embeddings):
-        return "align.step=gradient" if align.step == "gradient" else f"federation.messages={federation.messages}"
-    if key == "align.weight" and no_embeddings and not _has_weighted_loss(config):
-        return f"federation.messages={federation.messages}"
+    is_unused = is_empty(federation).mean_embedding
+    no_embeddings = f"federation.embeddings_from={federation.embeddings_from}" if is_unused else None
+    if key == "align.gamma" and align.warm_start == "none":
+        return "align.step=gradient" if align.step == "gradient" else no_embeddings
+    if key == "align.weight" and not _has_weighted_loss(config):
+        return no_embeddings
     if key in ("model.sigma", "model.num_features") and config.model.kernel == "none":
         return "model.kernel=none"
     if key == "federation.classifier_interval" and federation.prediction == "vote":
@@ -32,4 +33,5 @@ def setting_without_effect(config: Config, key: str) -> str | None:
 
 def _has_weighted_loss(config: Config) -> bool:
     """Return whether λ (`align.weight`) weights a loss of the method other than the one on mean embeddings Σℓ."""
-    return config.method in TARGET_TRAINS or config.data.pooled == "all"
+    method = METHODS.find(config.method)
+    return method.target_steps is not None or method.pooling == "all"

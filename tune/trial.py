@@ -23,7 +23,7 @@ from ray.util import get_current_placement_group
 from fedrf.adaptation.selection import merit
 from fedrf.config.schema import Config
 from fedrf.experiment.results import RunFolder, RunResult
-from fedrf.experiment.run import run_on
+from fedrf.experiment.run import run_in
 from fedrf.files import write_atomically
 from fedrf.runtime.ray import RaySession
 from tune.space import Point, config_at
@@ -141,7 +141,7 @@ class Trial(Trainable):
         """Start or resume the run and return its final metrics; a run that was stopped early is not resumed."""
         if (folder / STOPPED).exists():
             return {**json.loads((folder / STOPPED).read_text()), "done": True}
-        result = run_on(config, folder, session=self._session, observe=lambda rows: self._observe(rows, config))
+        result = run_in(config, folder, session=self._session, observe=lambda rows: self._observe(rows, config))
         return _final_metrics(result)
 
     def _observe(self, rows: list[dict[str, Any]], config: Config) -> bool:

@@ -1,4 +1,4 @@
-"""What a source scores with: samples that it holds out of training and of Σℓ."""
+"""Scores of a source on samples that it holds out of training and of Σℓ."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedrf.adaptation.evaluation import PREDICTION_BATCH, Figures
 from fedrf.adaptation.scores import deep_embedded_validation, evenly, importance_weights
-from fedrf.adaptation.stage import ROWS, Figures
 from fedrf.data.partition import Integers
 from fedrf.models.network import DomainModel
 from fedrf.models.trunk_rows import TrunkRows
@@ -21,43 +21,44 @@ class HeldOut:
     training, rows
         Positions of the samples to train with, and of those held out.
     labels
-        Of all samples.
-    moves
-        Whether the extractor learns, and density ratios with it.
+        Labels of all samples.
+    extractor_changes
+        Whether the extractor is trained, so that density ratios change with it.
 
     Attributes
     ----------
     target_mean
-        The newest Σℓ of the target that came here; before the first there is no `dev`.
+        The newest Σℓ of the target; without it there is no score `dev`.
     """
 
-    def __init__(self, training: Integers, rows: Integers, labels: Tensor, moves: bool) -> None:
-        # Density ratios need no more samples to train with than these.
-        self.training, self.rows, self.moves = training[evenly(len(training))], rows, moves
+    def __init__(self, training: Integers, rows: Integers, labels: Tensor, extractor_changes: bool) -> None:
+        # Density ratios do not need more training samples than these.
+        self.training, self.rows, self.extractor_changes = training[evenly(len(training))], rows, extractor_changes
         self.labels = labels[torch.from_numpy(rows)]
         self.target_mean: Tensor | None = None
-        self._weights: tuple[Tensor, Tensor] | None = None
+        self._ratios: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
-    def scores(self, model: DomainModel, trunk: TrunkRows) -> Figures:
-        """Return source validation and, if the target's Σℓ has come, deep embedded validation."""
-        features = _features(model, trunk, self.rows)
-        with model.settled(lambda: trunk.pieces(self.training, ROWS)):
+    def scores(self, model: DomainModel, rows: TrunkRows) -> Figures:
+        """Return source validation and, if the target's Σℓ has arrived, deep embedded validation."""
+        features = _features(model, rows, self.rows)
+        with model.population_statistics(lambda: rows.pieces(self.training, PREDICTION_BATCH)):
             logits = model.logits(features).cpu()
         figures = {"validation": float((logits.argmax(1) == self.labels).double().mean())}
         if self.target_mean is not None:
             losses = cross_entropy(logits, self.labels, reduction="none")
-            weights = self._ratios(model, trunk, features, self.target_mean)
-            figures["dev"] = float(deep_embedded_validation(losses.double(), weights))
+            ratios = self._density_ratios(model, rows, features, self.target_mean)
+            figures["dev"] = float(deep_embedded_validation(losses.double(), ratios))
         return figures
 
-    def _ratios(self, model: DomainModel, trunk: TrunkRows, features: Tensor, target_mean: Tensor) -> Tensor:
-        """Return density ratios, those of before if nothing has moved since."""
-        if self._weights is None or self.moves or not torch.equal(self._weights[0], target_mean):
-            training = _features(model, trunk, self.training).cpu()
-            self._weights = (target_mean, importance_weights(training, features.cpu(), target_mean))
-        return self._weights[1]
+    def _density_ratios(self, model: DomainModel, rows: TrunkRows, features: Tensor, target_mean: Tensor) -> Tensor:
+        """Return density ratios; those of before if neither extractor nor target mean have changed."""
+        if self._ratios is None or self.extractor_changes or not torch.equal(self._ratios[0], target_mean):
+            training = _features(model, rows, self.training).cpu()
+            self._ratios = (target_mean, importance_weights(training, features.cpu(), target_mean))
+        return self._ratios[1]
 
 
-def _features(model: DomainModel, trunk: TrunkRows, rows: Integers) -> Tensor:
-    return torch.cat([model.features(piece.to(model.device)) for piece in trunk.pieces(rows, ROWS)])
+def _features(model: DomainModel, rows: TrunkRows, positions: Integers) -> Tensor:
+    pieces = rows.pieces(positions, PREDICTION_BATCH)
+    return torch.cat([model.features(piece.to(model.device)) for piece in pieces])

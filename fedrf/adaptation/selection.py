@@ -1,55 +1,101 @@
-"""Which evaluation of a run is chosen: by a score that needs no labels of the target."""
+"""Selection of one evaluation of a run by a score that needs no labels of the target.
+
+`fedrf.config.registry.SCORES` finds scores by name; `fedrf.adaptation.scores` explains the built-in ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import inf, isfinite
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# 1 where more is better, -1 where less is; `fedrf.adaptation.scores` has what they are.
-SIGNS: dict[str, int] = {"information": 1, "density": 1, "entropy": -1, "validation": 1, "dev": -1}
-OF_SOURCES = ("validation", "dev")
-AFTERWARDS = inf
+from fedrf.config.registry import SCORES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure that evaluations are compared by.
+
+    Attributes
+    ----------
+    higher_is_better
+        Whether the largest value is selected, or the smallest.
+    by_sources
+        Whether sources compute it, on samples that they hold out, and not the target.
+    needs_embedding
+        Whether it needs Σℓ of the target.
+    compute
+        From the target's class probabilities, n × classes; None for scores that every evaluation has.
+    """
+
+    higher_is_better: bool = True
+    by_sources: bool = False
+    needs_embedding: bool = False
+    compute: Callable[[Tensor], float] | None = None
+
+
+BUILT_IN = {
+    "information": Score(),
+    "density": Score(),
+    "entropy": Score(higher_is_better=False),
+    "validation": Score(by_sources=True),
+    "dev": Score(higher_is_better=False, by_sources=True, needs_embedding=True),
+}
+BY_SOURCES = tuple(name for name, score in BUILT_IN.items() if score.by_sources)
+
+
+def accept(definition: object) -> Score:
+    """Return a score, or the score that a function of class probabilities is."""
+    definition = definition() if isinstance(definition, type) else definition
+    if isinstance(definition, Score):
+        return definition
+    if not callable(definition):
+        raise ValueError(f"{definition!r} is neither a Score nor a function of class probabilities")
+    return Score(bool(getattr(definition, "higher_is_better", True)), compute=definition)
 
 
 def evaluations(rows: Iterable[Row], target: str) -> list[Row]:
     """Return the target's evaluations, each with the mean of the sources' newest scores up to that round.
 
-    After the rounds these are their last ones. They judge W and C, which the target leaves alone from then on: its own
-    steps differ in the target's scores only. Sources that were not yet heard of are missing, so nothing is compared
-    before all were.
+    After the last round these are the sources' last scores. They judge W and C, which the target does not change from
+    then on, so that evaluations after the rounds differ in the target's scores only. An evaluation has no such mean
+    before all sources have sent a score.
     """
     known = list(rows)
-    judged = [row for row in known if row["client"] != target and any(merit(row, one) > -inf for one in OF_SOURCES)]
+    judged = [row for row in known if row["client"] != target and any(merit(row, name) > -inf for name in BY_SOURCES)]
     judged.sort(key=_moment)
     sources = {row["client"] for row in judged}
-    found = []
+    selectable = []
     for row in known:
         if row["client"] != target or "information" not in row:
             continue
-        newest = {one["client"]: one for one in judged if _moment(one) <= _moment(row)}
-        for score in OF_SOURCES if sources and len(newest) == len(sources) else ():
-            values = [one[score] for one in newest.values() if merit(one, score) > -inf]
+        newest = {score["client"]: score for score in judged if _moment(score) <= _moment(row)}
+        for score in BY_SOURCES if sources and len(newest) == len(sources) else ():
+            values = [latest[score] for latest in newest.values() if merit(latest, score) > -inf]
             if len(values) == len(sources):
                 row = row | {score: fmean(values)}
-        found.append(row)
-    return found
+        selectable.append(row)
+    return selectable
 
 
 def _moment(row: Row) -> float:
-    return AFTERWARDS if row.get("final") or "step" in row else float(row["round"])
+    return inf if row.get("final") or "step" in row else float(row["round"])
 
 
 def merit(row: Mapping[str, Any], score: str) -> float:
-    """Return how good a row is by one of its scores: more is better, and least of all is what is no number."""
+    """Return a score with the sign that makes higher better; −∞ if it is missing or not a finite number."""
     value = row.get(score)
-    return -inf if value is None or not isfinite(value) else SIGNS[score] * value
+    return -inf if value is None or not isfinite(value) else value if SCORES.find(score).higher_is_better else -value
 
 
 def best(rows: Iterable[Row], score: str) -> Row | None:
-    """Return the row with the best score, the last of several; None if none has a number."""
+    """Return the last of the rows with the best score; None if no row has one."""
     known = [row for row in rows if merit(row, score) > -inf]
     return max(reversed(known), key=lambda row: merit(row, score), default=None)

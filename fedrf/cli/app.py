@@ -221,12 +221,12 @@ def report(
 
 
 def _print_keys() -> None:
-    from fedrf.config.schema import Config
+    from fedrf.config.keys import describe_keys
 
     table = Table(box=None, pad_edge=False)
     for column in ("key", "default", "allowed", "meaning"):
         table.add_column(column, no_wrap=column == "key")
-    for key, default, allowed, meaning in Config.describe():
+    for key, default, allowed, meaning in describe_keys():
         table.add_row(key, default, allowed, meaning)
     Console(highlight=False, markup=False).print(table)
 

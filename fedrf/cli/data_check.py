@@ -18,11 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrf.config.loader import load_config
-from fedrf.config.presets import OWN
+from fedrf.config.registry import DATASETS
 from fedrf.config.schema import Config, DataConfig
 from fedrf.data.dataset import data_root
-from fedrf.data.registry import (
-    DATASETS,
+from fedrf.data.domains import (
     class_names,
     clients_of,
     load_domain,
@@ -101,13 +100,13 @@ class Report:
 
 def survey(root: str | Path | None = None) -> list[Holding]:
     """Look for every data set below the data root, without reading any."""
-    return [_holding(name, data_root(root)) for name in DATASETS]
+    return [_holding(name, data_root(root)) for name in DATASETS.names()]
 
 
 def _holding(name: str, root: Path | None) -> Holding:
-    dataset = DATASETS[name]
+    dataset = DATASETS.find(name)
     config = DataConfig.model_validate({"name": name, "root": root and str(root), "target": ""})
-    domains = () if name in OWN else dataset.domains(config)
+    domains = () if dataset.user_defined else dataset.domains(config)
     found: dict[str, str | None] = {}
     missing: dict[str, str] = {}
     for domain in domains:
@@ -138,7 +137,7 @@ def check(name: str, overrides: Iterable[str] = (), root: str | None = None, dec
     """
     config, domains, note = _configured(name, list(overrides), root)
     data = config.data
-    if name in OWN:
+    if DATASETS.find(name).user_defined:
         with suppress(ValueError):  # every domain says so itself
             data = data.model_copy(update={"classes": class_names(data)})  # once, and not for each domain anew
     split = data.partition != "none"
@@ -157,7 +156,7 @@ def check(name: str, overrides: Iterable[str] = (), root: str | None = None, dec
                     name: ClientShare(name, len(part), _counts(part, num_classes(data))) for name, part in parts
                 }
             checks.append(result)
-    sources, target = clients_of(data) if split else ((), "")
+    sources, target = clients_of(config.model_copy(update={"data": data})) if split else ((), "")
     held = tuple(clients[client] for client in (*sources, target) if client in clients)
     # Some data sets tell their classes only where a domain is there.
     classes = class_names(data) if any(one.samples for one in checks) else ()
@@ -167,7 +166,7 @@ def check(name: str, overrides: Iterable[str] = (), root: str | None = None, dec
 
 def _together(data: DataConfig, domains: Sequence[str]) -> str:
     try:
-        DATASETS[data.name].check_together(data, domains)
+        DATASETS.find(data.name).check_together(data, domains)
     except ValueError as error:
         return str(error)
     return ""
@@ -184,7 +183,7 @@ def _configured(name: str, overrides: list[str], root: str | None) -> tuple[Conf
     given += [f"data.root={root}"] if root else []
     named = "data.target" in keys
     config = load_config(None, given if named else [*given, "data.target=''"])
-    data, dataset = config.data, DATASETS[name]
+    data, dataset = config.data, DATASETS.find(name)
     if dataset.folders:
         dataset.home(data)  # without a root nothing is missing: the call is wrong
     known, split = dataset.domains(data), data.partition != "none"
@@ -192,7 +191,11 @@ def _configured(name: str, overrides: list[str], root: str | None) -> tuple[Conf
     if split:
         config = config.model_copy(update={"data": complete})
     if not (named or split or data.sources):
-        return config, known, "data.target is not given: all domains are taken for sources" if name in OWN else ""
+        return (
+            config,
+            known,
+            "data.target is not given: all domains are taken for sources" if dataset.user_defined else "",
+        )
     sources, target = sources_and_target(complete)
     domains = (*sources, target) if named or split else sources
     return config, tuple(dict.fromkeys(domains)), _in_words(config, named) if split else ""
@@ -216,7 +219,7 @@ def _in_words(config: Config, named: bool) -> str:
 
 
 def _load(data: DataConfig, domain: str) -> tuple[DomainCheck, Samples | None]:
-    dataset = DATASETS[data.name]
+    dataset = DATASETS.find(data.name)
     result = DomainCheck(domain, "missing", dataset.expected(data, domain))
     begin = time.perf_counter()
     try:
@@ -260,7 +263,7 @@ def print_survey(holdings: Sequence[Holding], root: Path | None, console: Consol
 
 def _domains_in_words(holding: Holding) -> tuple[str, str]:
     """Return the domains, and which of them are there."""
-    if holding.name in OWN:
+    if DATASETS.find(holding.name).user_defined:
         return "yours", "any folder: data.root=FOLDER"
     domains, found = ", ".join(holding.domains), ", ".join(holding.found)
     if holding.missing:

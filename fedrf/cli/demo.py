@@ -14,13 +14,15 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fedrf.comparison.variants import FULL, reference_methods
+from fedrf.config.registry import METHODS as REGISTRY
 from fedrf.experiment.display import size
 from fedrf.experiment.report import write_report
 from fedrf.experiment.results import RunResult
 from fedrf.experiment.run import run
 from fedrf.runtime.ray import RaySession
 
-METHODS = ("source-only", "fedavg", "fedrf-tca", "fedrf-plus")
+METHODS = tuple(name for name in (*reference_methods(), REGISTRY.find(FULL).ablated, FULL) if name)
 TARGETS = ("rendered", "textured", "street")
 
 

@@ -20,8 +20,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedrf.cli.data_check import survey
+from fedrf.config.registry import DATASETS
 from fedrf.data.dataset import data_root
-from fedrf.data.registry import DATASETS
 from fedrf.experiment.tracking import wandb_key
 from fedrf.models.trunk_cache import cache_folder, limit_bytes, used_bytes
 from fedrf.runtime.ray import cluster_resources
@@ -173,7 +173,7 @@ def _datasets(root: Path | None) -> Iterator[Check]:
         return
     yield Check("data root", "ok", str(root))
     for holding in survey(root):
-        if not DATASETS[holding.name].folders:
+        if not DATASETS.find(holding.name).folders:
             continue  # made on the spot, or whatever folder it is given
         status: Literal["ok", "missing"] = "missing" if holding.missing else "ok"
         others = ", ".join(list(holding.missing)[1:])

@@ -6,11 +6,12 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from fedrf.adaptation.selection import SIGNS, best
+from fedrf.adaptation.selection import BUILT_IN as SCORES
+from fedrf.adaptation.selection import best
 from fedrf.comparison.results import Accuracies, Comparison
 from fedrf.comparison.significance import Difference, paired_differences
 from fedrf.comparison.tasks import Task
-from fedrf.comparison.variants import BASELINE, Variant
+from fedrf.comparison.variants import Variant
 
 ORACLE = "oracle (chosen with target labels)"
 MARGIN = 0.01  # a larger loss of accuracy against the baseline is reported
@@ -48,13 +49,13 @@ def choice_accuracies(comparison: Comparison) -> dict[str, Accuracies]:
     """
     plan = comparison.plan
     fixed = f"always {plan.reference.name}"
-    names = (*(f"by {score}" for score in SIGNS), fixed, ORACLE)
+    names = (*(f"by {score}" for score in SCORES), fixed, ORACLE)
     accuracies: dict[str, Accuracies] = {name: {} for name in names}
     for key in product(plan.tasks, plan.seeds) if plan.is_choice else ():
         rows = _scored_variants(comparison, *key)
         if not rows:
             continue
-        for score in SIGNS:
+        for score in SCORES:
             row = best(rows, score)
             if row is not None and all(score in other for other in rows):
                 accuracies[f"by {score}"][key] = row["accuracy"]
@@ -81,7 +82,7 @@ def _scored_variants(comparison: Comparison, task: Task, seed: int) -> list[dict
 def below_baseline(comparison: Comparison) -> list[tuple[Variant, Task, float]] | None:
     """Return where a variant is worse than the baseline, and by how much; None without the baseline."""
     plan = comparison.plan
-    baseline = next((variant for variant in plan.variants if variant.name == BASELINE), None)
+    baseline = next((variant for variant in plan.variants if variant.is_baseline), None)
     if baseline is None:
         return None
     floor = comparison.accuracies(baseline)

@@ -17,7 +17,7 @@ from fedrf.comparison.results import CellResult, Comparison
 from fedrf.errors import reason
 from fedrf.experiment.display import percent
 from fedrf.experiment.interrupts import Interrupts
-from fedrf.experiment.run import run_on
+from fedrf.experiment.run import run_in
 from fedrf.federation.checkpoints import keep_final_weights
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | 
     """Run one cell; return whether it finished or failed without being interrupted."""
     folder = comparison.result(cell).folder
     try:
-        result = run_on(cell.config, folder, local=local, session=session, observe=lambda _: interrupts.wanted)
+        result = run_in(cell.config, folder, local=local, session=session, observe=lambda _: interrupts.wanted)
     except Exception as error:  # an error in one run must not end the others
         comparison.runs[cell.digest] = CellResult(folder, "failed", error=f"{type(error).__name__}: {reason(error)}")
         return True

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedrf.adaptation.selection import SIGNS
+from fedrf.adaptation.selection import BUILT_IN as SCORES
 from fedrf.comparison.analysis import (
     below_baseline,
     choice_accuracies,
@@ -101,5 +101,5 @@ def cell_rows(comparison: Comparison) -> Iterable[dict[str, Any]]:
             "status": result.status,
             "folder": str(result.folder.relative_to(comparison.folder)),
             "error": result.error,
-            **{f"score_{score}": summary.get("scores", {}).get(score) for score in SIGNS},
+            **{f"score_{score}": summary.get("scores", {}).get(score) for score in SCORES},
         }

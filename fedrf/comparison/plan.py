@@ -11,7 +11,7 @@ from fedrf.comparison.tasks import SourceGrouping, Task, find_tasks
 from fedrf.comparison.variants import OPTIONS, Settings, Variant, find_variants
 from fedrf.config.loader import load_config, read_given
 from fedrf.config.schema import Config
-from fedrf.experiment.run import check_files, settled_config
+from fedrf.experiment.resolve import check_files, resolve_config
 
 DEFAULT_SEEDS = (0, 1, 2)
 MAX_NAME_LENGTH = 80  # characters of a folder's name
@@ -146,7 +146,7 @@ def _resolve_configs(
     for task in tasks:
         for variant in variants:
             domains = {"data.target": task.target, "data.sources": task.sources}
-            config = settled_config(None, {**given, **variant.settings, **domains})
+            config = resolve_config(None, {**given, **variant.settings, **domains})
             configs[task, variant.name] = config
             files = config.data.model_dump_json() + config.model.weights
             if require_files and files not in checked:

@@ -8,7 +8,6 @@ from fedrf.comparison.analysis import MIN_TASKS, below_baseline, differences_ove
 from fedrf.comparison.results import Comparison
 from fedrf.comparison.significance import smallest_p
 from fedrf.comparison.tables import format_p, format_points
-from fedrf.comparison.variants import BASELINE
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -46,14 +45,15 @@ def _on_significance(comparison: Comparison) -> Iterator[str]:
 
 def _on_baseline(comparison: Comparison) -> Iterator[str]:
     worse = below_baseline(comparison)
+    baseline = next((variant.name for variant in comparison.plan.variants if variant.is_baseline), "")
     if worse:
-        yield f"More than one point worse than {BASELINE}:"
+        yield f"More than one point worse than {baseline}:"
         for name in dict.fromkeys(variant.name for variant, _, _ in worse):
             where = (f"{task.label} {format_points(by)}" for variant, task, by in worse if variant.name == name)
             yield f"{name}: {'; '.join(where)}."
     elif worse is not None and len(comparison.plan.variants) > 1:
         so_far = "" if comparison.is_complete else ", as far as runs are there"
-        yield f"No variant is more than one point worse than {BASELINE} on any task{so_far}."
+        yield f"No variant is more than one point worse than {baseline} on any task{so_far}."
 
 
 def _on_failures(comparison: Comparison) -> Iterator[str]:

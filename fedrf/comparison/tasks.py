@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedrf.config.registry import DATASETS
 from fedrf.config.schema import DataConfig
-from fedrf.data.registry import DATASETS
 
 ALL_DOMAINS = "all"
 SourceGrouping = Literal["all", "each", "both"]
@@ -49,7 +49,7 @@ def find_tasks(
 
 def _domains(data: DataConfig, require_files: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the available and the missing domains; without `require_files`, all domains count as available."""
-    dataset = DATASETS[data.name]
+    dataset = DATASETS.find(data.name)
     domains, missing = dataset.domains(data), {}
     for domain in domains if require_files else ():
         try:

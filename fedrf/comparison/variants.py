@@ -1,7 +1,4 @@
-"""Variants of a comparison: methods, ablations of one method, and series of values of a key.
-
-This is the only module of the package that refers to methods by name.
-"""
+"""Variants of a comparison: methods, ablations of one method, and series of values of a key."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
+from fedrf.config.keys import describe_keys, value_of
 from fedrf.config.loader import load_config, read_given
-from fedrf.config.presets import PRESETS
-from fedrf.config.schema import Config, value_of
+from fedrf.config.registry import METHODS
+from fedrf.config.schema import Config
 
 ALL_METHODS = "all"
-FULL, BARE = "fedrf-plus", "fedrf-tca"  # with all ingredients, and with none
-BASELINE = "source-only"  # no alignment
-DEFAULT_METHODS = (FULL, BARE, BASELINE, "fedavg")
+FULL: str = Config.model_fields["method"].default  # the method with all ingredients
 # Keys that have a command line option of their own, and therefore cannot be varied.
 OPTIONS = {"method": "--methods", "seed": "--seeds", "data.target": "--targets", "data.sources": "--sources"}
 Settings = dict[str, Any]
@@ -46,6 +42,11 @@ class Variant:
         """The method on which the variant is based."""
         return str(self.settings["method"])
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is a baseline with its own settings, below which no variant should fall."""
+        return self.name == self.method and METHODS.find(self.method).is_baseline
+
 
 def find_variants(
     given: Settings, methods: Sequence[str], ablate: bool, vary: Sequence[str]
@@ -57,22 +58,35 @@ def find_variants(
     if vary:
         return _series(given, names or (FULL,), vary), []
     variants = _ablations(given) if ablate else ()
-    plain = names if ablate else names or DEFAULT_METHODS
+    plain = names if ablate else names or (FULL, _without_ingredients(), *reference_methods())
     plain = tuple(name for name in plain if name not in {variant.name for variant in variants})
     notes = [note for name in plain for note in _replaced_settings(given, name)]
     return (*variants, *(Variant(name, {"method": name}) for name in plain)), notes
 
 
+def reference_methods() -> tuple[str, ...]:
+    """Return the methods that are compared with if none are named."""
+    return tuple(name for name, method in METHODS.items() if method.is_reference)
+
+
+def _without_ingredients() -> str:
+    """Return the method that is left without any ingredient."""
+    ablated = METHODS.find(FULL).ablated
+    assert ablated is not None
+    return ablated
+
+
 def _check_methods(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
-        if name not in (*PRESETS, ALL_METHODS):
-            raise ValueError(f"--methods: {name!r} is not a method; allowed: {', '.join(PRESETS)}, {ALL_METHODS}")
-    return tuple(PRESETS) if ALL_METHODS in names else tuple(dict.fromkeys(names))
+        if name != ALL_METHODS and ":" not in name and name not in METHODS.names():
+            allowed = ", ".join(METHODS.names())
+            raise ValueError(f"--methods: {name!r} is not a method; allowed: {allowed}, {ALL_METHODS}")
+    return tuple(METHODS.names()) if ALL_METHODS in names else tuple(dict.fromkeys(names))
 
 
 def _replaced_settings(given: Settings, method: str) -> Iterable[str]:
     """Return a note for each setting of the method that the recipe or call replaces; a complete file replaces all."""
-    for key, own in PRESETS[method].items():
+    for key, own in METHODS.find(method).settings.items():
         section, _, name = key.partition(".")
         used = given.get(section, {}).get(name, own) if isinstance(given.get(section), Mapping) else own
         if used != own:
@@ -84,15 +98,15 @@ def _ablations(given: Settings) -> tuple[Variant, ...]:
 
     An ingredient that another one requires is removed together with that one; the variant's name lists both.
     """
-    full = {"method": FULL}
+    full, bare = {"method": FULL}, _without_ingredients()
     config = load_config(None, {**given, **full})
-    off = {key: value for key, value in PRESETS[BARE].items() if value_of(config, key) != value}
+    off = {key: value for key, value in METHODS.find(bare).settings.items() if value_of(config, key) != value}
     variants = [Variant(FULL, full)]
     for key in off:
         removed = _removed_with(given, full, off, key)
         names = " and ".join(f"{name}={format_value(value_of(config, name))}" for name in removed)
         variants.append(Variant(f"without {names}", {**full, **removed}))
-    return (*variants, Variant(f"all off ({BARE})", {"method": BARE, **PRESETS[BARE]}))
+    return (*variants, Variant(f"all off ({bare})", {"method": bare, **METHODS.find(bare).settings}))
 
 
 def _removed_with(given: Settings, full: Settings, off: Settings, key: str) -> Settings:
@@ -130,7 +144,7 @@ def _parse_series(text: str) -> tuple[str, Iterable[Any]]:
         raise ValueError(f"--vary takes section.key=value,value,…; got {text!r}")
     if key in OPTIONS:
         raise ValueError(f"--vary {key} is not allowed; use {OPTIONS[key]}")
-    if key not in {name for name, *_ in Config.describe()}:
+    if key not in {known.name for known in describe_keys()}:
         raise ValueError(f"--vary {key}: unknown key; `fedrf run --keys` lists all keys")
     parts = re.split(r",(?![^\[{]*[\]}])", values)  # a comma in brackets belongs to the value
     return key, (reduce(getitem, key.split("."), read_given(None, [f"{key}={part}"])) for part in parts)

@@ -1,8 +1,8 @@
-"""Build a configuration from defaults, presets of data and method, a recipe or file, and overrides, in this order."""
+"""Build a configuration: defaults, settings of data set and method, recipe or file, and overrides, in this order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,22 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from fedrf.config.presets import DATA_PRESETS, PRESETS
-from fedrf.config.schema import _SECTIONS, Config, _allowed_keys
+from fedrf.config.keys import keys_of
+from fedrf.config.registry import DATASETS, METHODS
+from fedrf.config.schema import SECTIONS, Config
 
 RECIPES = Path(__file__).parent / "recipes"
 PATHS = ("data.root", "model.weights")
 NAMES = ("data.target", "data.sources", "data.classes")
+# Keys of earlier versions, and what took their place.
+OF_THE_METHOD = "an attribute of the method, which cannot be set"
+RETIRED = {
+    "federation.messages": "federation.embeddings_from, federation.aligners_from and federation.classifiers_from",
+    "data.pooled": OF_THE_METHOD,
+    "model.normalization": OF_THE_METHOD,
+    "federation.shows": OF_THE_METHOD,
+    "federation.encryption": OF_THE_METHOD,
+}
 
 
 def recipes() -> list[str]:
@@ -24,7 +34,7 @@ def recipes() -> list[str]:
 
 
 def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> Config:
-    """Put a configuration together from a recipe or a YAML file, and overrides.
+    """Build a configuration from a recipe or a YAML file, and overrides.
 
     Parameters
     ----------
@@ -34,21 +44,30 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
         ``{"train.rounds": 20}``, or texts such as ``train.rounds=20`` whose values are YAML.
     """
     given = read_given(recipe, overrides)
-    method = given.get("method", Config.model_fields["method"].default)
-    data = given.get("data")
-    settled: dict[str, Any] = {}
-    for presets, name in ((DATA_PRESETS, data.get("name") if isinstance(data, dict) else None), (PRESETS, method)):
-        for key, value in (presets.get(name, {}) if isinstance(name, str) else {}).items():
-            _set(settled, key, value)
-    _merge(settled, given)
+    values: dict[str, Any] = {}
+    for settings in _default_settings(given):
+        for key, value in settings.items():
+            _set(values, key, value)
+    _merge(values, given)
     try:
-        return Config.model_validate(settled)
+        return Config.model_validate(values)
     except ValidationError as error:
         raise ValueError(_one_line(error)) from None
 
 
+def _default_settings(given: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what data set and method set differently from the defaults of the schema."""
+    data = given.get("data")
+    dataset = data.get("name") if isinstance(data, dict) else None
+    if isinstance(dataset, str):
+        yield DATASETS.find(dataset).settings
+    method = given.get("method", Config.model_fields["method"].default)
+    if isinstance(method, str):
+        yield METHODS.find(method).settings
+
+
 def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
-    """Return what a recipe or file and overrides say, by sections, without any default."""
+    """Return the values of a recipe or file and of overrides, by sections, without defaults."""
     given = _read(recipe)
     for key, value in _pairs(overrides):
         _set(given, key, deepcopy(value))
@@ -62,7 +81,7 @@ def _read(recipe: str | Path | None) -> dict[str, Any]:
     if path.suffix not in (".yaml", ".yml"):
         path = RECIPES / f"{recipe}.yaml"
         if not path.exists():
-            raise ValueError(f"{recipe!r} is no recipe and no .yaml file; recipes: {', '.join(recipes())}")
+            raise ValueError(f"{recipe!r} is neither a recipe nor a .yaml file; recipes: {', '.join(recipes())}")
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:
@@ -89,7 +108,7 @@ def _value(key: str, text: str) -> Any:
     if key in PATHS:
         return text or None
     try:
-        # Domains and classes may be called 2024, 01 or no, and remain so.
+        # Names of domains and classes, such as 2024, 01 or no, stay texts.
         value = yaml.load(text, yaml.BaseLoader) if key in NAMES else yaml.safe_load(text)
     except yaml.YAMLError:
         return text
@@ -114,14 +133,14 @@ def _merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def _one_line(error: ValidationError) -> str:
-    """Say each mistake once: key, value and what is allowed."""
+    """Return every mistake once: key, value and what is allowed."""
     complaints: dict[str, list[str]] = {}
     values: dict[str, Any] = {}
     for detail in error.errors():
         path = [str(part) for part in detail["loc"]]
-        key = ".".join(path[:2] if path and path[0] in _SECTIONS else path[:1])
+        key = ".".join(path[:2] if path and path[0] in SECTIONS else path[:1])
         if detail["type"] == "extra_forbidden":
-            text = f"unknown key; allowed: {', '.join(_allowed_keys(path[:-1]))}"
+            text = _unknown_key(key, path)
         elif detail["type"] == "model_type":
             text = "is a section, with keys of its own"
         else:
@@ -133,3 +152,9 @@ def _one_line(error: ValidationError) -> str:
         shown = f"{key}={values[key]!r}: " if key and not isinstance(values[key], dict) else f"{key}: " if key else ""
         lines.append(shown + " or ".join(dict.fromkeys(texts)))
     return "; ".join(lines)
+
+
+def _unknown_key(key: str, path: list[str]) -> str:
+    if key in RETIRED:
+        return f"is no longer a key; now: {RETIRED[key]}"
+    return f"unknown key; allowed: {', '.join(keys_of(path[0] if len(path) > 1 else None))}"

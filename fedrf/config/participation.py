@@ -1,21 +1,22 @@
-"""Whose messages pass in round t: S_t of algorithm 5 and the settings of the paper's tables, from the shared seed.
+"""Whose messages are used in round t: S_t of algorithm 5 and the settings of the paper's tables, from the shared seed.
 
-Everybody computes the same sets from (seed, t), so membership costs no communication. `federation.messages` has three
-words, for Σℓ, W and C:
+All clients compute the same sets from (seed, t), so agreeing on them needs no communication. The keys
+`federation.embeddings_from`, `aligners_from` and `classifiers_from` say for Σℓ, W and C, in this order, whose messages
+are used:
 
 ============== ==========================================================================
-word           clients whose message of this kind passes
+value          sources whose message of this kind is used
 ============== ==========================================================================
 `participants` S_t: all sources, or a random subset (`federation.participants`)
 `same`         the same as for the kind before it (for Σℓ: S_t)
-`subset`       a random subset of those of the kind before it (for Σℓ: of S_t)
+`subset`       a random subset of those for the kind before it (for Σℓ: of S_t)
 `all`          all sources
-`ordered`      one source, each in turn
-`random`       one source at random
-`none`         nobody
+`ordered`      one source, in turn
+`random`       one random source
+`none`         no source
 ============== ==========================================================================
 
-Of these messages each is lost with probability `federation.drop`, on its own.
+Each of these messages is lost with probability `federation.drop`, independently.
 """
 
 from __future__ import annotations
@@ -23,28 +24,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import compress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-WORDS = ("participants", "same", "subset", "all", "ordered", "random", "none")
+if TYPE_CHECKING:
+    from fedrf.config.schema import FederationConfig
 
 
-class Membership(NamedTuple):
-    """The sources whose Σℓ, W and C pass in one round."""
+class Participants(NamedTuple):
+    """The sources whose Σℓ, W and C are used in one round."""
 
     mean_embedding: frozenset[str]
     aligner: frozenset[str]
     classifier: frozenset[str]
 
 
-def reaches_nobody(messages: str) -> tuple[bool, ...]:
-    """Tell for Σℓ, W and C whether nobody's ever passes: ``none``, or ``same`` or ``subset`` of that."""
-    nobody, before = [], False
-    for word in messages.split("/"):
-        before = word == "none" or (before and word in ("same", "subset"))
-        nobody.append(before)
-    return tuple(nobody)
+class Emptiness(NamedTuple):
+    """For Σℓ, W and C: whether no message of this kind is ever used."""
+
+    mean_embedding: bool
+    aligner: bool
+    classifier: bool
+
+
+def senders(federation: FederationConfig) -> tuple[str, str, str]:
+    """Return the values of the three keys, for Σℓ, W and C."""
+    return federation.embeddings_from, federation.aligners_from, federation.classifiers_from
+
+
+def is_empty(federation: FederationConfig) -> Emptiness:
+    """Tell for Σℓ, W and C whether no message is ever used: ``none``, or ``same`` or ``subset`` of that."""
+    empty, before = [], False
+    for value in senders(federation):
+        before = value == "none" or (before and value in ("same", "subset"))
+        empty.append(before)
+    return Emptiness(*empty)
 
 
 def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset[str]:
@@ -54,48 +69,55 @@ def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset
 
 
 @lru_cache(maxsize=16)
-def membership(
+def participants(
     sources: tuple[str, ...],
-    participants: str,
-    messages: str,
+    selection: str,
+    senders: tuple[str, str, str],
     seed: int,
     round_number: int,
     drop: float = 0.0,
     certain: frozenset[str] = frozenset(),
-) -> Membership:
-    """Return the sets of round t (counted from 1) for `messages` such as ``same/subset/subset``.
+) -> Participants:
+    """Return the sets of round t, counted from 1.
 
-    With probability `drop` a message is lost, unless its kind is a `certain` one.
+    Parameters
+    ----------
+    selection
+        How S_t is drawn: the value of `federation.participants`.
+    senders
+        Values for Σℓ, W and C, such as ``("participants", "subset", "subset")``.
+    drop
+        Probability that a message is lost, unless its kind is one of `certain`.
     """
     rng = np.random.RandomState([seed, round_number, 0x5EED])
-    chosen = frozenset(sources) if participants == "all" else random_subset(sources, rng)
-    before, sets = chosen, []
-    for word in messages.split("/"):
-        before = _choose(word, sources, chosen, before, rng, round_number)
+    selected = frozenset(sources) if selection == "all" else random_subset(sources, rng)
+    before, sets = selected, []
+    for value in senders:
+        before = _choose(value, sources, selected, before, rng, round_number)
         sets.append(before)
     if not drop:
-        return Membership(*sets)
-    # From a stream of their own: who is chosen does not depend on what is lost.
+        return Participants(*sets)
+    # A separate stream of random numbers: the selection does not depend on what is lost.
     arrives = np.random.RandomState([seed, round_number, 0x1057]).rand(len(sets), len(sources)) >= drop
-    return Membership(
+    return Participants(
         *(
-            chosen if kind in certain else chosen & frozenset(compress(sources, came))
-            for kind, chosen, came in zip(Membership._fields, sets, arrives, strict=True)
+            chosen if kind in certain else chosen & frozenset(compress(sources, arrived))
+            for kind, chosen, arrived in zip(Participants._fields, sets, arrives, strict=True)
         )
     )
 
 
 def _choose(
-    word: str,
+    value: str,
     sources: Sequence[str],
-    participants: frozenset[str],
+    selected: frozenset[str],
     before: frozenset[str],
     rng: np.random.RandomState,
     round_number: int,
 ) -> frozenset[str]:
-    match word:
+    match value:
         case "participants":
-            return participants
+            return selected
         case "same":
             return before
         case "subset":

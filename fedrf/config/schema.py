@@ -1,64 +1,35 @@
-"""The configuration of a run: every key with its meaning, its default and what is allowed.
-
-`load_config` puts it together: defaults, then the method's preset, then the recipe or file, then `section.key=value`
-overrides, each over the one before. The result is complete, and is what a run directory keeps.
-"""
+"""The configuration of a run: every key with its meaning, its default and its allowed values."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fedrf.adaptation.selection import OF_SOURCES
-from fedrf.config.participation import WORDS, reaches_nobody
-from fedrf.config.presets import FEATURES, OWN, PRESETS
+from fedrf.config.registry import AGGREGATION_RULES, DATASETS, EXTRACTORS, METHODS, SCORES
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Senders = Literal["participants", "same", "subset", "all", "ordered", "random", "none"]
 HIDDEN = 100  # neurons in each of the two hidden layers of the paper's classifier
-WEIGHTS = ("pretrained", "none")  # words for weights that are no file
-PER_SAMPLE = ("samples", "moments")  # messages that are made from aligned features, and not from random ones
-
-if TYPE_CHECKING:
-    MethodName = str
-else:
-    MethodName = Literal[tuple(PRESETS)]
-# What makes a method the one that it is, besides its losses.
-ESSENTIAL = ("data.pooled", "model.normalization", "federation.shows", "federation.encryption")
+WEIGHTS = ("pretrained", "none")  # values of `model.weights` that are not files
 
 
 class Section(BaseModel):
-    """Keys that are not named are errors; values never change."""
+    """Immutable keys; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class DataConfig(Section):
-    """Which domains take part, and who holds what of them."""
+    """Which domains take part, and which client holds which samples."""
 
-    name: Literal[
-        "digits",
-        "digit-five",
-        "office31",
-        "office31-decaf6",
-        "office31-surf",
-        "office-caltech10",
-        "office-caltech10-decaf6",
-        "office-caltech10-surf",
-        "office-home",
-        "domainnet",
-        "visda-c",
-        "digit-four",
-        "folder",
-        "features",
-    ] = "digits"
+    name: Annotated[str, AfterValidator(DATASETS.check)] = "digits"
     root: str | None = Field(None, description="folder of the data sets; default $FEDRF_DATA of driver or client")
     sources: tuple[str, ...] | None = Field(None, description="labelled domains; default all but the target")
     target: str = Field("handwritten", description="the unlabelled domain")
@@ -66,26 +37,21 @@ class DataConfig(Section):
         None, description="folder, features: in order; default those of the sources"
     )
     samples: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="at most so many a domain, the same for every seed; default all"
+        None, description="largest number of samples of a domain, the same ones for every seed; default all"
     )
-    split: Literal["train", "test", "all"] = Field("train", description="of data sets that come in such parts")
-    scale: Literal["none", "standard"] = Field("none", description="features: standard: each column, at each client")
+    split: Literal["train", "test", "all"] = Field("train", description="for data sets with official splits")
+    scale: Literal["none", "standard"] = Field("none", description="features: standardise each column at each client")
     partition: Literal["none", "even", "dirichlet", "shards", "size"] = Field(
         "none", description="how each source is split over clients; a target among the sources gets a share too"
     )
-    clients: Count = Field(1, description="clients for each source, where there is a partition")
+    clients: Count = Field(1, description="clients for each source, with a partition")
     concentration: Positive = Field(0.5, description="dirichlet: small is skewed labels; size: small is unequal sizes")
     shards: Count = Field(2, description="pieces of samples sorted by label that a client gets")
     validation: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="share of each source that is held out to score with; the scores validation and dev need it"
-    )
-    pooled: Literal["none", "sources", "all", "oracle"] = Field(
-        "none",
-        description="not federated, for reference: one client has all sources, the target's samples too, or, as an "
-        "oracle, half of the target's with their labels, and the other half is scored",
+        0.0, description="share of each source that is held out for the scores validation and dev"
     )
     allow_partial: bool = Field(False, description="use a data set that is not complete")
-    skip_corrupt: bool = Field(False, description="leave out image files that cannot be decoded; decodes all to see")
+    skip_corrupt: bool = Field(False, description="decode all image files first and leave out corrupt ones")
 
     @field_validator("root", "target", mode="before")
     @classmethod
@@ -96,25 +62,21 @@ class DataConfig(Section):
     @classmethod
     def _names_are_a_list_of_texts(cls, value: Any) -> Any:
         value = (value,) if isinstance(value, str | int | float) else value
-        # YAML reads 1 as a number, and classes are often called so.
-        return tuple(str(one) for one in value) if isinstance(value, (list, tuple)) else value
+        # YAML reads the class name 1 as a number.
+        return tuple(str(name) for name in value) if isinstance(value, (list, tuple)) else value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> DataConfig:
+    def _is_consistent(self) -> DataConfig:
         if self.name != "digits" and "target" not in self.model_fields_set:
-            raise ValueError(f"target must name the unlabelled domain of {self.name}; `fedrf data list` has them")
+            raise ValueError(f"target must name the unlabelled domain of {self.name}; `fedrf data list` lists domains")
         if self.sources is not None and (not self.sources or len(set(self.sources)) < len(self.sources)):
             raise ValueError("sources must name at least one domain, and none twice")
         if self.sources is not None and self.target in self.sources and self.partition == "none":
-            raise ValueError(
-                f"target={self.target} is also one of data.sources; only a data.partition can share it out"
-            )
+            raise ValueError(f"target={self.target} is also one of data.sources, which needs a data.partition")
         if self.clients > 1 and self.partition == "none":
             raise ValueError(f"clients={self.clients} needs a data.partition: even, dirichlet, shards or size")
-        if self.pooled != "none" and self.partition != "none":
-            raise ValueError(f"pooled={self.pooled} puts sources together, and data.partition splits them: choose one")
         if self.classes is not None:
-            if self.name not in OWN:
+            if not DATASETS.find(self.name).user_defined:
                 raise ValueError(f"classes are for data.name=folder and features; {self.name} has its own")
             if len(set(self.classes)) < max(2, len(self.classes)):
                 raise ValueError("classes must be at least two, and none twice")
@@ -124,51 +86,36 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """Extractor G, random features, aligner W_RF and classifier C."""
 
-    extractor: Literal[
-        "gradients",
-        "cnn",
-        "mlp",
-        "identity",
-        "efficientnet-lite0",
-        "efficientnet-lite0-plus",
-        "efficientnet-lite0-small",
-        "resnet18",
-        "resnet50",
-        "resnet101",
-    ] = "gradients"
+    extractor: Annotated[str, AfterValidator(EXTRACTORS.check)] = "gradients"
     weights: str = Field("pretrained", description="of a backbone: pretrained, none (random) or a file")
     cache: Literal["disk", "memory", "off"] = Field(
-        "disk", description="outputs of a backbone's fixed part: kept for later runs too, for this one, or not at all"
+        "disk", description="where outputs of a backbone's frozen layers are kept: disk is shared by all runs"
     )
-    cache_precision: Literal["float32", "float16"] = Field("float32", description="float16: half the room, rounded")
+    cache_precision: Literal["float32", "float16"] = Field("float32", description="float16: half the size, rounded")
     sharing: Literal["frozen", "local", "averaged"] = Field("frozen", description="the learnable part of G")
     extractor_interval: Count = Field(10, description="T_G, rounds between averages of G where it is averaged")
     num_features: Count = Field(500, description="N, the number of random frequencies")
     sigma: Positive | Literal["median"] = Field("median", description="σ, the kernel width")
     kernel: Literal["gaussian", "laplace", "cauchy", "none"] = Field(
-        "gaussian", description="none: no random features, W acts on those of the extractor"
+        "gaussian", description="none: no random features, W maps the features of the extractor"
     )
     dim: Count = Field(64, description="m, the number of aligned components")
     classifier: Literal["linear", "mlp"] = Field("linear", description="mlp: two hidden layers of 100, as in the paper")
-    normalization: Literal["none", "batch"] = Field(
-        "none", description="batch: aligned features are standardised, by each client with its own statistics"
-    )
     scale: Positive = Field(10.0, description="factor of the unit-norm aligned features")
 
     @field_validator("cache", mode="before")
     @classmethod
     def _off_is_a_word(cls, value: Any) -> Any:
-        return "off" if value is False else value  # which YAML takes it for
+        return "off" if value is False else value  # YAML reads off as false
 
 
 class AlignConfig(Section):
-    """What brings the domains together."""
+    """How the domains are aligned."""
 
-    weight: NotNegative = Field(1.0, description="λ, the weight of L_MMD in the sources' loss")
+    weight: NotNegative = Field(1.0, description="λ, the weight of the discrepancy in the loss")
     gamma: NotNegative = Field(0.005, description="γ of the proximal step and of the warm start")
-    message: Literal["exact", "running", "batch", "samples", "moments"] = Field(
-        "exact",
-        description="what Σℓ is a mean over; or, of aligned features in a batch: each sample's, or mean and variance",
+    message: Literal["exact", "running", "batch"] = Field(
+        "exact", description="samples that Σℓ is a mean over: all, all past batches, or the batch"
     )
     step: Literal["proximal", "gradient"] = Field("proximal", description="how W moves against the discrepancy")
     memory: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="share of the past in running messages")
@@ -183,12 +130,12 @@ class TrainConfig(Section):
     batch_size: Annotated[int, Field(ge=2)] = 64
     lr: Positive = 3e-3
     optimizer: Literal["adam", "sgd"] = Field("adam", description="sgd: plain, with steps of 100 · lr")
-    proximal: NotNegative = Field(0.0, description="μ of FedProx, the pull towards the average that came last")
+    proximal: NotNegative = Field(0.0, description="μ of FedProx, the penalty on the distance to the last average")
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
 
 class AdaptConfig(Section):
-    """Adaptation at the target, without any communication."""
+    """Adaptation at the target, without communication."""
 
     when: Literal["last", "joint", "never"] = Field("last", description="after the rounds, or within them")
     steps: Count = 150
@@ -196,79 +143,63 @@ class AdaptConfig(Section):
     lr: Positive = 3e-4
     pseudo_labels: NotNegative = Field(0.3, description="weight of cross-entropy on pseudo-labels")
     views: Literal["all", "aligned"] = Field(
-        "all", description="what guesses pseudo-labels: aligned features alone, or extractor and neighbours too"
+        "all", description="features that pseudo-labels come from: aligned ones, or extractor and neighbours too"
     )
     renew: Count = Field(60, description="steps between new pseudo-labels")
     consistency: NotNegative = Field(
-        0.0, description="weight, in the end, of predicting the same for warped maps; efficientnet-lite0-small"
+        0.0, description="final weight of equal predictions for warped feature maps; efficientnet-lite0-small"
     )
 
 
 class FederationConfig(Section):
-    """Who exchanges what, and when."""
+    """Which messages clients exchange, and when."""
 
-    mode: Literal["async", "sync"] = Field("async", description="async: nobody waits; sync: same seed, same bits")
-    participants: Literal["all", "random"] = Field("all", description="S_t")
-    messages: str = Field("same/same/same", description="whose Σℓ/W/C pass; see fedrf.config.participation")
+    mode: Literal["async", "sync"] = Field(
+        "async", description="async: clients do not wait for each other; sync: rounds; same seed, same bits"
+    )
+    participants: Literal["all", "random"] = Field("all", description="S_t, the sources that take part in a round")
+    embeddings_from: Senders = Field("participants", description="sources whose Σℓ are used; see docs/protocol.md")
+    aligners_from: Senders = Field("participants", description="sources whose W are averaged; same: as Σℓ")
+    classifiers_from: Senders = Field("participants", description="sources whose C are averaged; same: as W")
     drop: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="probability that a source's Σℓ, W or C is lost in a round, each on its own"
+        0.0, description="probability that a source's Σℓ, W or C is lost in a round, independently"
     )
     classifier_interval: Count | Literal["last", "never"] = Field(
         1, description="T_C, rounds between averages of C; last: one, after the last round"
     )
     aligner_interval: Count = Field(5, description="T_W, rounds between averages of W; one more after the last round")
-    together: bool = Field(False, description="W and G are averaged when C is, and not at intervals of their own")
-    prediction: Literal["average", "vote"] = Field("average", description="vote: classifiers are sent once, at the end")
-    shows: Literal["average", "each"] = Field(
-        "average", description="sync: what the target gets; each: the parts of every source, besides their average"
+    together: bool = Field(False, description="average W and G whenever C is averaged, instead of every T_W and T_G")
+    prediction: Literal["average", "vote"] = Field(
+        "average", description="vote: each source sends its classifier once, at the end, and the majority decides"
     )
-    encryption: Literal["none", "counted"] = Field(
-        "none", description="sync: counted: what sources send of samples counts as Paillier ciphertexts"
+    aggregation: Annotated[str, AfterValidator(AGGREGATION_RULES.check)] = Field(
+        "mean", description="weighted: by numbers of samples; chosen: by weights that the target sends"
     )
-    aggregation: Literal[
-        "mean", "weighted", "chosen", "median", "trimmed", "krum", "geometric-median", "fedasync", "fedbuff"
-    ] = Field("mean", description="weighted: by numbers of samples; chosen: by weights that the target sends")
-    max_staleness: Count = Field(50, description="async: older messages, in rounds, are not used")
+    max_staleness: Count = Field(50, description="async: messages that are older, in rounds, are not used")
     staleness_exponent: NotNegative = Field(0.5, description="async: a of the weight (1 + τ)^(-a)")
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="α of fedasync")
     buffer: Count = Field(3, description="updates in a full buffer of fedbuff")
     deadline: Positive = Field(120.0, description="sync: seconds before a silent client is left out of a round")
-    delays: dict[str, NotNegative] = Field({}, description="seconds that a client is held up each round, to try it out")
+    delays: dict[str, NotNegative] = Field({}, description="seconds by which a client is delayed each round, for tests")
     checkpoint_seconds: NotNegative = Field(5.0, description="least time between checkpoints; 0: every round")
-
-    @field_validator("messages")
-    @classmethod
-    def _three_words(cls, text: str) -> str:
-        words = text.split("/")
-        if len(words) != 3 or not set(words) <= set(WORDS):
-            raise ValueError(f"must be three words for Σℓ/W/C, each one of {', '.join(WORDS)}")
-        return text
-
-    @model_validator(mode="after")
-    def _fits_mode(self) -> FederationConfig:
-        if self.mode == "sync" and self.aggregation in ("fedasync", "fedbuff"):
-            raise ValueError(f"aggregation={self.aggregation} is for mode=async")
-        if self.aggregation == "chosen" and self.shows == "average":
-            raise ValueError("aggregation=chosen needs shows=each: the target weighs what it sees")
-        return self
 
 
 class ResourcesConfig(Section):
     """What Ray reserves for each client."""
 
     gpus_per_client: NotNegative | Literal["auto"] = Field(
-        "auto", description="fractions share a GPU; auto: an equal share of what there is, at most 1"
+        "auto", description="fractions share a GPU; auto: an equal share of all GPUs, at most 1"
     )
     cpus_per_client: Positive | Literal["auto"] = Field("auto", description="auto: an equal share, at most 1")
-    clients_per_actor: Count = Field(1, description="more: start faster, in threads of one process, and fall together")
+    clients_per_actor: Count = Field(1, description="more: faster start, as threads of one process that fail together")
     max_restarts: Annotated[int, Field(ge=0)] = Field(3, description="how often a client or a run is started again")
     placement: Literal["pack", "spread", "apart"] = Field(
-        "pack", description="of clients on nodes: few nodes, evenly where possible, or every process on its own node"
+        "pack", description="of clients on nodes: few nodes, evenly if possible, or every process on its own node"
     )
     nodes: dict[str, str] = Field(
-        {}, description="client to node, by a resource that the node offers: ray start --resources='{\"north\": 1}'"
+        {}, description="client to node, by a custom resource of the node: ray start --resources='{\"north\": 1}'"
     )
-    wait_seconds: NotNegative = Field(0.0, description="for room on a cluster that grows, or that others use")
+    wait_seconds: NotNegative = Field(0.0, description="time to wait for free resources on a shared or growing cluster")
 
     @model_validator(mode="after")
     def _one_process_a_node(self) -> ResourcesConfig:
@@ -285,112 +216,39 @@ class TrackConfig(Section):
     group: str | None = Field(None, description="W&B group; default dataset-target")
     tensorboard: bool = Field(False, description="clients also write TensorBoard files through Lightning")
     evaluate_every: Count = Field(10, description="rounds between evaluations at the target, and of scores")
-    select: Literal["information", "density", "entropy", "validation", "dev"] = Field(
-        "information", description="the score without target labels that chooses; see fedrf.adaptation.scores"
+    select: Annotated[str, AfterValidator(SCORES.check)] = Field(
+        "information", description="the score without target labels that selects an evaluation"
     )
 
 
 class Config(Section):
-    """All of it."""
+    """All keys of a run."""
 
-    method: MethodName = "fedrf-plus"
+    method: Annotated[str, AfterValidator(METHODS.check)] = "fedrf-plus"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
-    align: AlignConfig = AlignConfig()
-    train: TrainConfig = TrainConfig()
-    adapt: AdaptConfig = AdaptConfig()
-    federation: FederationConfig = FederationConfig()
-    resources: ResourcesConfig = ResourcesConfig()
-    track: TrackConfig = TrackConfig()
+    data: DataConfig = Field(default_factory=DataConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    align: AlignConfig = Field(default_factory=AlignConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    adapt: AdaptConfig = Field(default_factory=AdaptConfig)
+    federation: FederationConfig = Field(default_factory=FederationConfig)
+    resources: ResourcesConfig = Field(default_factory=ResourcesConfig)
+    track: TrackConfig = Field(default_factory=TrackConfig)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Config:
-        self._check_classifier()
-        extractor = self.model.extractor
-        if self.data.name in FEATURES and extractor not in ("identity", "mlp"):
-            raise ValueError(
-                f"model.extractor={extractor} is for images; data.name={self.data.name} needs identity or mlp"
-            )
-        if extractor in ("cnn", "mlp") and self.model.sharing == "frozen":
-            raise ValueError(
-                f"model.extractor={extractor} is learned from nothing: set model.sharing to local or averaged"
-            )
-        if self.model.dim > 2 * self.model.num_features and self.model.kernel != "none":
-            raise ValueError(f"model.dim={self.model.dim} must not exceed 2 · model.num_features")
-        self._check_alignment()
-        self._check_selection()
+    def _is_consistent(self) -> Config:
+        from fedrf.config.checks import check_consistency
+
+        check_consistency(self)
         return self
-
-    def _check_alignment(self) -> None:
-        """Make sure that a method gets the messages that its losses are made for."""
-        align, own = self.align, PRESETS[self.method]
-        if own.get("federation.mode", self.federation.mode) != self.federation.mode:
-            raise ValueError(
-                f"federation.mode=async: method={self.method} needs sync, for its clients wait for each other"
-            )
-        for key in ESSENTIAL:
-            section, name = key.split(".")
-            needed = own.get(key, _SECTIONS[section].model_fields[name].default)
-            if value_of(self, key) != needed:
-                raise ValueError(f"{key}={value_of(self, key)}: method={self.method} needs {needed}")
-        needed = own.get("align.message")
-        if (align.message in PER_SAMPLE or needed in PER_SAMPLE) and align.message != needed:
-            allowed = needed if needed in PER_SAMPLE else "exact, running or batch"
-            raise ValueError(f"align.message={align.message}: method={self.method} needs {allowed}")
-        if align.message in PER_SAMPLE and align.step == "proximal":
-            raise ValueError(f"align.message={align.message} has no closed form: set align.step=gradient")
-        if self.model.kernel == "none" and align.warm_start != "none":
-            raise ValueError(f"align.warm_start={align.warm_start} is for random features; model.kernel=none has none")
-
-    def _check_selection(self) -> None:
-        """Make sure that there will be figures to choose by."""
-        select, messages = self.track.select, self.federation.messages
-        if select in OF_SOURCES and not self.data.validation:
-            raise ValueError(
-                f"track.select={select} needs samples that sources hold out: set data.validation, say to 0.2"
-            )
-        if select == "dev" and self.align.message in PER_SAMPLE:
-            raise ValueError(f"track.select=dev needs Σℓ of the target; align.message={self.align.message} is none")
-        if select == "dev" and reaches_nobody(messages)[0]:
-            raise ValueError(f"track.select=dev needs Σℓ of the target; federation.messages={messages} lets none pass")
-
-    def _check_classifier(self) -> None:
-        """Make sure that the target gets something to classify with."""
-        federation, rounds = self.federation, self.train.rounds
-        interval = federation.classifier_interval
-        if federation.prediction == "vote":
-            if self.adapt.when != "never":
-                raise ValueError("federation.prediction=vote has no one classifier to adapt: set adapt.when=never")
-        elif interval == "never" or (interval != "last" and interval > rounds and not federation.together):
-            raise ValueError(
-                f"federation.classifier_interval={interval} with train.rounds={rounds}: the target would never get a "
-                "classifier; allowed: at most train.rounds, or federation.prediction=vote"
-            )
-        elif reaches_nobody(federation.messages)[2]:
-            raise ValueError(
-                f"federation.messages={federation.messages}: the target would never get a classifier; let C pass, or "
-                "set federation.prediction=vote"
-            )
-
-    @classmethod
-    def describe(cls) -> Iterator[tuple[str, str, str, str]]:
-        """Yield every key with its default, what is allowed, and its meaning."""
-        for name, field in cls.model_fields.items():
-            section = field.annotation
-            inner = section.model_fields if name in _SECTIONS and section else {}
-            for key, one in inner.items():
-                yield f"{name}.{key}", str(one.default), _allowed(one.annotation), one.description or ""
-            if not inner:
-                yield name, str(field.default), _allowed(field.annotation), field.description or ""
 
     @property
     def digest(self) -> str:
         """Twelve hex digits of everything that can change the result."""
-        # Where a known data set lies does not matter; for others, that is what tells them apart.
-        place = set() if self.data.name in OWN else {"root"}
-        elsewhere: Any = {"track": True, "resources": True, "data": place, "model": {"cache"}}
-        kept = self.model_dump(mode="json", exclude=elsewhere)
+        # The folder of a known data set does not change the result; data of the user are told apart by it.
+        ignored = set() if DATASETS.find(self.data.name).user_defined else {"root"}
+        excluded: Any = {"track": True, "resources": True, "data": ignored, "model": {"cache"}}
+        kept = self.model_dump(mode="json", exclude=excluded)
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
     def save(self, path: Path) -> None:
@@ -398,31 +256,8 @@ class Config(Section):
         path.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def value_of(config: Config, key: str) -> Any:
-    """Return the value of one key."""
-    section, _, name = key.rpartition(".")
-    return getattr(getattr(config, section) if section else config, name)
-
-
-_SECTIONS = {
+SECTIONS: dict[str, type[Section]] = {
     name: field.annotation
     for name, field in Config.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 }
-
-
-def _allowed(annotation: Any) -> str:
-    """Write a type for people: the words of a Literal, or the name of the type."""
-    options = get_args(annotation)
-    if get_origin(annotation) is Literal:
-        return " | ".join(options)
-    if get_origin(annotation) is Annotated:
-        return _allowed(options[0])
-    if options and get_origin(annotation) is not tuple:
-        return " | ".join(_allowed(option) for option in options if option is not type(None))
-    return "list of names" if options else str(getattr(annotation, "__name__", annotation))
-
-
-def _allowed_keys(path: list[str]) -> list[str]:
-    owner = _SECTIONS.get(path[0]) if path else Config
-    return list(owner.model_fields) if owner else []

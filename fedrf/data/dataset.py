@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from fedrf.config.schema import DataConfig
 from fedrf.data.samples import Samples
+
+# Settings of data sets of photographs.
+PHOTOGRAPHS: Mapping[str, Any] = {"model.extractor": "efficientnet-lite0-plus"}
 
 
 class Dataset(ABC):
@@ -28,6 +31,12 @@ class Dataset(ABC):
         Names of its folder below the data root, the usual one first.
     splits
         Official parts of each domain, if there are any; `data.split` chooses.
+    content
+        What samples are: `images` or rows of `features`.
+    settings
+        Defaults of configuration keys that differ from those of `fedrf.config.schema`.
+    user_defined
+        Whether domains and classes are those of the user's files, and not known beforehand.
     """
 
     name: ClassVar[str]
@@ -35,6 +44,9 @@ class Dataset(ABC):
     origin: ClassVar[str]
     folders: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[tuple[str, ...]] = ()
+    content: ClassVar[Literal["images", "features"]] = "images"
+    settings: ClassVar[Mapping[str, Any]] = {}
+    user_defined: ClassVar[bool] = False
 
     @abstractmethod
     def domains(self, config: DataConfig) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One live display on the driver, and the summary at the end; silent where there is no terminal."""
+"""The live display of the driver, and the summary at the end. Without a terminal there is no display."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.table import Table
 
 from fedrf.config.schema import Config
 from fedrf.experiment.results import RunResult
+from fedrf.federation.status import Status
 
 STRAGGLER = 0.5  # of the fastest client's rounds
 
 
 class Display:
-    """Rounds, losses, bytes and who is there, while a run goes on."""
+    """Rounds, losses, bytes and the state of each client, during a run."""
 
     def __init__(self, config: Config, target: str, console: Console | None = None) -> None:
         self.config, self.target = config, target
@@ -34,45 +35,45 @@ class Display:
         if self._shown:
             self._live.stop()
 
-    def update(self, progress: dict[str, Any]) -> None:
-        """Show where everybody is."""
-        for row in progress["rows"]:
+    def update(self, status: Status) -> None:
+        """Show the state of all clients."""
+        for row in status.rows:
             self.latest.setdefault(row["client"], {}).update(row)
         if self._shown:
-            self._live.update(self.table(progress))
+            self._live.update(self.table(status))
 
-    def table(self, progress: dict[str, Any]) -> Table:
+    def table(self, status: Status) -> Table:
         """Return the display as a table."""
         total = self.config.train.rounds
-        sent = sum(progress["traffic"].values())
-        title = f"{self.config.method} → {escape(self.target)}   {size(sent)} sent   {progress['seconds']:.0f} s"
+        sent = sum(status.traffic.values())
+        title = f"{self.config.method} → {escape(self.target)}   {size(sent)} sent   {status.seconds:.0f} s"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in ("client", "round", "loss", "MMD", "information", ""):
             table.add_column(column, justify="left" if column in ("client", "") else "right")
-        lead = max(progress["rounds"].values())
-        for name, number in progress["rounds"].items():
+        lead = max(status.rounds.values())
+        for name, number in status.rounds.items():
             latest = self.latest.get(name, {})
             step = f" + {latest['step']:.0f}" if "step" in latest else ""
             figures = (f"{latest[key]:.4g}" if key in latest else "" for key in ("loss", "mmd", "information"))
             table.add_row(
-                escape(name), f"{min(number, total)}/{total}{step}", *figures, self._state(name, number, lead, progress)
+                escape(name), f"{min(number, total)}/{total}{step}", *figures, self._state(name, number, lead, status)
             )
         return table
 
-    def _state(self, name: str, number: int, lead: int, progress: dict[str, Any]) -> str:
-        if name in progress["finished"]:
+    def _state(self, name: str, number: int, lead: int, status: Status) -> str:
+        if name in status.finished:
             return "done"
-        if name not in progress["present"]:
+        if name not in status.present:
             return "gone, restarting"
-        if name in progress["preparing"]:
-            return f"preparing samples: {progress['preparing'][name]:.0%}"
+        if name in status.preparing:
+            return f"preparing samples: {status.preparing[name]:.0%}"
         if not lead:
             return "starting"
         return "straggler" if number < STRAGGLER * lead else ""
 
 
 def size(number: float) -> str:
-    """Write a number of bytes for people."""
+    """Return a number of bytes with a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -81,19 +82,22 @@ def size(number: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Write a fraction for people."""
+    """Return a fraction in percent."""
     return "–" if value is None else f"{value:.1%}"
 
 
 def print_summary(result: RunResult, console: Console) -> None:
-    """Print what a run came to."""
+    """Print the summary of a run."""
     summary = result.summary
     accuracy, traffic = summary["target_accuracy"], summary["communication"]
     title = f"{summary['method']}: {', '.join(summary['sources'])} → {summary['target']} ({summary['status']})"
     console.print(title, markup=False)
     table = Table(box=None, pad_edge=False, show_header=False)
-    shown = [("accuracy on the target, final", accuracy["final"]), ("selected without labels", accuracy["selected"])]
-    for name, value in [*shown, ("oracle: best round, chosen with labels", accuracy["oracle"])]:
+    accuracies = [
+        ("accuracy on the target, final", accuracy["final"]),
+        ("selected without labels", accuracy["selected"]),
+    ]
+    for name, value in [*accuracies, ("oracle: best round, chosen with labels", accuracy["oracle"])]:
         table.add_row(name, "-" if value is None else f"{value:.1%}")
     kinds = ", ".join(f"{kind} {size(number)}" for kind, number in traffic["bytes_by_kind"].items() if number)
     table.add_row("sent", f"{size(traffic['bytes_total'])} in {summary['rounds']} rounds ({kinds})")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run goes on: a wish at first, an order the second time."""
+"""Ctrl-C and SIGTERM during a run: the first asks the run to stop, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Interrupts:
-    """Notes the first signal instead of breaking off whatever is being done; the second raises `KeyboardInterrupt`.
+    """Records the first signal; the second raises `KeyboardInterrupt`.
 
-    Schedulers end jobs with SIGTERM, so that means the same. Only the main thread of a process can listen.
+    Schedulers end jobs with SIGTERM, which is handled like Ctrl-C. Only the main thread of a process receives signals.
     """
 
     def __init__(self) -> None:
@@ -20,17 +20,17 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {one: signal.signal(one, self._note) for one in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {number: signal.signal(number, self._record) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one, handler in self._before.items():
-            signal.signal(one, handler)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
             outer = getattr(handler, "__self__", None)
-            if isinstance(outer, Interrupts):  # whoever runs several things one after the other wants to know too
+            if isinstance(outer, Interrupts):  # an outer loop over several runs stops too
                 outer.wanted = outer.wanted or self.wanted
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.wanted:
             raise KeyboardInterrupt
         self.wanted = True

@@ -1,4 +1,4 @@
-"""report.html: what one run, or several beside each other, came to; one file without links, to open anywhere."""
+"""report.html: the results of one or several runs, as one self-contained file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ pre { background: #f4f4f4; padding: .8em; overflow-x: auto }
 TEMPLATE = Environment(autoescape=True).from_string("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>fedrf</title><style>{{ style }}</style></head><body>
 <h1>{{ runs|length }} run{{ "s" if runs|length > 1 }}</h1>
-<p>"Final" is after the last round and step. "Selected" is the evaluation whose predictions told most, chosen
-without labels. "Oracle" is the best evaluation, chosen with target labels: no method could have.</p>
+<p>"Final" is after the last round and step. "Selected" is the evaluation with the best score, chosen without
+labels. "Oracle" is the best evaluation, chosen with target labels.</p>
 <table><tr><th>method</th><th>data</th><th>sources → target</th><th>seed</th><th>status</th><th>final</th>
 <th>selected</th><th>oracle</th><th>rounds</th><th>sent</th><th>seconds</th></tr>
 {% for run in runs %}<tr><td>{{ run.method }}</td><td>{{ run.dataset }}</td>
@@ -43,8 +43,9 @@ without labels. "Oracle" is the best evaluation, chosen with target labels: no m
 <table><tr><th>kind</th><th>sent, both ways</th></tr>
 {% for kind, number in run.communication.bytes_by_kind.items() %}<tr><td>{{ kind }}</td>
 <td class="n">{{ size(number) }}</td></tr>{% endfor %}</table>
-{% if run.notes %}<h3>Notes</h3><ul>{% for one in run.notes %}<li>{{ one }}</li>{% endfor %}</ul>{% endif %}
-{% if run.failures %}<h3>Failures</h3><ul>{% for one in run.failures %}<li>{{ one }}</li>{% endfor %}</ul>{% endif %}
+{% if run.notes %}<h3>Notes</h3><ul>{% for note in run.notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}
+{% if run.failures %}<h3>Failures</h3>
+<ul>{% for failure in run.failures %}<li>{{ failure }}</li>{% endfor %}</ul>{% endif %}
 <details><summary>Configuration</summary><pre>{{ run.config }}</pre></details>
 {% endfor %}</body></html>
 """)
@@ -58,45 +59,46 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    folder, config = RunFolder.open(path)
+    folder = RunFolder.open(path)
     summary = folder.read_summary()
     if summary is None:
         raise ValueError(f"{path} has no summary.json: the run has not ended yet")
     text = (path / "config.yaml").read_text()
-    return summary | {"config": text, "picture": _curves(folder.rows(), config.train.rounds, summary["target"])}
+    rounds = folder.plain_config()["train"]["rounds"]
+    return summary | {"config": text, "picture": _curves(folder.rows(), rounds, summary["target"])}
 
 
 def _curves(rows: list[dict[str, Any]], last_round: int, target: str) -> str:
-    """Draw what was measured over rounds, and over the target's own steps after them."""
+    """Draw figures over rounds, and over the target's own steps after them."""
     figure = Figure(figsize=(10, 2.8), layout="constrained")
     axes = figure.subplots(1, len(CURVES))
     for axis, (key, title) in zip(axes, CURVES.items(), strict=True):
-        shown = [
+        plotted = [
             row
             for row in rows
             if key in row and not row.get("final") and (key != "accuracy" or row["client"] == target)
         ]
-        for client in dict.fromkeys(row["client"] for row in shown):
-            points = [(row["round"] + row.get("step", 0), row[key]) for row in shown if row["client"] == client]
+        for client in dict.fromkeys(row["client"] for row in plotted):
+            points = [(row["round"] + row.get("step", 0), row[key]) for row in plotted if row["client"] == client]
             axis.plot(*zip(*points, strict=True), label=client, linewidth=1)
-        if any("step" in row for row in shown):
+        if any("step" in row for row in plotted):
             axis.axvline(last_round, color="grey", linewidth=0.8, linestyle=":")
-        if shown and key == "loss":
+        if plotted and key == "loss":
             axis.legend(fontsize=7)
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel("round, then step of the last stage", fontsize=8)
+        axis.set_xlabel("round, then adaptation step", fontsize=8)
         axis.tick_params(labelsize=8)
     return embedded(as_svg(figure))
 
 
 def as_svg(figure: Figure) -> str:
-    """Return a picture as the text of an SVG file, the same whenever it is drawn."""
+    """Return a figure as the text of an SVG file, which is the same every time."""
     drawing = io.StringIO()
-    with rc_context({"svg.hashsalt": "fedrf"}):  # names of parts, which are drawn by lot otherwise
+    with rc_context({"svg.hashsalt": "fedrf"}):  # identifiers are random otherwise
         figure.savefig(drawing, format="svg", metadata={"Date": None})
     return drawing.getvalue()
 
 
 def embedded(svg: str) -> str:
-    """Return what of an SVG file goes into a page."""
+    """Return the part of an SVG file that is embedded in a page."""
     return svg[svg.index("<svg") :]

@@ -1,4 +1,4 @@
-"""Weights & Biases, from one place: the driver. Never asks for a login."""
+"""Weights & Biases, used by the driver alone. It never asks for a login."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrf.config.schema import Config
 
 
 def wandb_key() -> str | None:
-    """Return where a W&B key was found, without going online; None if there is none."""
+    """Return where a W&B key is stored, without going online; None if there is none."""
     if os.environ.get("WANDB_API_KEY"):
         return "WANDB_API_KEY"
     import wandb
@@ -28,7 +28,7 @@ def wandb_key() -> str | None:
 
 
 def check_tracking(config: Config) -> None:
-    """Raise if W&B could only ask for a login."""
+    """Raise if `track.wandb=online` and there is no key."""
     if config.track.wandb == "online" and wandb_key() is None:
         raise ValueError(
             "track.wandb=online needs a key: run `wandb login` or set WANDB_API_KEY; offline and disabled need none"
@@ -36,7 +36,7 @@ def check_tracking(config: Config) -> None:
 
 
 def _id(folder: Path) -> str:
-    """Return the run's own id, the same when it is resumed: names of directories come again, in sweeps above all."""
+    """Return the id of the run, which stays the same when it is resumed; names of directories are not unique."""
     path = folder / "wandb-id.txt"
     if not path.exists():
         path.write_text(token_hex(8))
@@ -44,7 +44,7 @@ def _id(folder: Path) -> str:
 
 
 class Tracker:
-    """Sends figures and the summary to W&B, or nowhere."""
+    """Sends figures and the summary to W&B, if tracking is enabled."""
 
     def __init__(self, config: Config, folder: Path, resume: bool) -> None:
         self._run: Any = None
@@ -67,7 +67,7 @@ class Tracker:
         self._run.define_metric("*", step_metric="round")
 
     def log(self, rows: list[dict[str, Any]]) -> None:
-        """Log figures under their client's name, over the round."""
+        """Log figures under the name of their client, by round."""
         if self._run is not None:
             for row in rows:
                 named = {

@@ -1,4 +1,4 @@
-"""Calls that are answered together, when all clients that are expected have made them."""
+"""A barrier: calls that are answered together, when all expected clients have made them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-Key = tuple[Any, ...]
+Key = tuple[int, ...]
 
 
-class Meeting:
-    """One of them: what each client brought, and the result for all."""
+class _Waiting:
+    """What each client has brought to one use of the barrier, and the result for all."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Any] = {}
         self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class Meetings:
-    """All that are open.
+class Barrier:
+    """A barrier that is used many times, each time with another key.
 
     Parameters
     ----------
     expected
-        Returns who must come.
+        Returns the clients that must arrive.
     close
-        Makes the result of a meeting, once, from what everybody brought.
+        Computes the result of one use, once, from the entries of all clients.
     leave
-        Is told of a client that did not come in time; it is no longer expected afterwards.
+        Is told about a client that did not arrive in time, which is then no longer expected.
     """
 
     def __init__(
@@ -37,30 +37,30 @@ class Meetings:
         leave: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self._expected, self._close, self._leave = expected, close, leave
-        self._open: dict[Key, Meeting] = {}
+        self._open: dict[Key, _Waiting] = {}
 
-    async def attend(self, key: Key, sender: str, entry: Any, deadline: float | None) -> Any:
-        """Bring something to a meeting and wait for its result; without a deadline, for as long as it takes."""
-        meeting = self._open.setdefault(key, Meeting())
-        meeting.entries[sender] = entry
+    async def wait(self, key: Key, sender: str, entry: Any, deadline: float | None) -> Any:
+        """Add an entry and wait for the result; without a deadline, as long as it takes."""
+        waiting = self._open.setdefault(key, _Waiting())
+        waiting.entries[sender] = entry
         self.recheck()
-        while not (await asyncio.wait([meeting.result], timeout=deadline))[0]:
-            for name in sorted(self._expected() - meeting.entries.keys()):
+        while not (await asyncio.wait([waiting.result], timeout=deadline))[0]:
+            for name in sorted(self._expected() - waiting.entries.keys()):
                 await self._leave(name, f"silent for {deadline:g} s")
-        return meeting.result.result()
+        return waiting.result.result()
 
-    def dissolve(self, key: Key) -> None:
-        """Let all go who wait in a meeting, without a result."""
-        meeting = self._open.pop(key, None)
-        if meeting is not None:
-            meeting.result.set_result(None)
+    def release(self) -> None:
+        """End all waiting calls without a result."""
+        for waiting in self._open.values():
+            waiting.result.set_result(None)
+        self._open.clear()
 
     def recheck(self) -> None:
-        """Close every meeting that waits for nobody any more."""
-        for key, meeting in list(self._open.items()):
-            if self._expected() <= meeting.entries.keys():
+        """Close every use for which all expected clients have arrived."""
+        for key, waiting in list(self._open.items()):
+            if self._expected() <= waiting.entries.keys():
                 del self._open[key]
                 try:
-                    meeting.result.set_result(self._close(key, meeting.entries))
+                    waiting.result.set_result(self._close(key, waiting.entries))
                 except Exception as error:
-                    meeting.result.set_exception(error)  # to all who met, or the others would wait for ever
+                    waiting.result.set_exception(error)  # for all clients, which would wait forever otherwise

@@ -1,8 +1,8 @@
-"""Where a run keeps its checkpoints, and how they are written: whole or not at all, two generations of each.
+"""The files of checkpoints, written atomically; the last two versions are kept.
 
-`checkpoints/<client>/<generation>.ckpt` are the clients' Lightning checkpoints, `checkpoints/coordinator/
-<generation>.pickle` the coordinator's state with, for each client, which of its files belongs to it. The coordinator
-writes last: a generation without its file does not count.
+`checkpoints/<client>/<version>.ckpt` are the clients' Lightning checkpoints. `checkpoints/coordinator/<version>.pickle`
+is the coordinator's state, with the version of each client's file that belongs to it. The coordinator writes last: a
+version without its file is not valid.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from uuid import uuid4
 
 from fedrf.files import write_atomically
 
-GENERATIONS = 2
+KEPT_VERSIONS = 2
+FORMAT = 2  # of the coordinator's files
 
 
 class RunTakenOverError(RuntimeError):
-    """Somebody else has continued this run."""
+    """Another process has continued this run."""
 
 
 class ClientFiles:
@@ -27,9 +28,9 @@ class ClientFiles:
     def __init__(self, run: Path, client: str) -> None:
         self.folder = run / "checkpoints" / client
 
-    def path(self, generation: int) -> Path:
-        """Return where the checkpoint of one generation is."""
-        return self.folder / f"{generation:06d}.ckpt"
+    def path(self, version: int) -> Path:
+        """Return the file of one version."""
+        return self.folder / f"{version:06d}.ckpt"
 
     @property
     def final(self) -> Path:
@@ -37,25 +38,25 @@ class ClientFiles:
         return self.folder / "final.safetensors"
 
     def newest(self) -> Path | None:
-        """Return the newest checkpoint, whether the others have saved the same generation or not."""
+        """Return the newest file, whether or not the other clients have saved the same version."""
         return max(self.folder.glob("[0-9]*.ckpt"), default=None)
 
     def prune(self, oldest_needed: int) -> None:
-        """Delete generations that nothing can go back to."""
+        """Delete versions that no valid version of the coordinator refers to."""
         for path in self.folder.glob("[0-9]*.ckpt"):
             if int(path.stem) < oldest_needed:
                 path.unlink()
 
 
 def keep_final_weights(run: Path, client: str) -> None:
-    """Delete all checkpoints of a run that has come to its end, but for one client's weights."""
+    """Delete all checkpoints of a finished run except the final weights of one client."""
     for path in (run / "checkpoints").glob("*/*"):
         if path != ClientFiles(run, client).final:
             path.unlink()
 
 
 class CoordinatorFiles:
-    """The coordinator's own checkpoints, each of which makes a generation count."""
+    """The checkpoints of the coordinator, each of which makes a version valid."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -64,35 +65,39 @@ class CoordinatorFiles:
 
     @classmethod
     def claim(cls, run: Path) -> CoordinatorFiles:
-        """Take a run over: whoever wrote to it before, say the actors of a driver that was killed, no longer can."""
+        """Take over a run: processes that wrote to it before, such as actors of a killed driver, no longer can."""
         files = cls(run)
         files.token = uuid4().hex
         write_atomically(files.folder / "owner", lambda path: path.write_text(files.token))
         return files
 
     def check_owner(self) -> None:
-        """Raise if the run has been taken over."""
+        """Raise if another process has taken over the run."""
         if (self.folder / "owner").read_text() != self.token:
             raise RunTakenOverError(f"{self.run} has been taken over by another process")
 
-    def _committed(self) -> list[Path]:
+    def _valid(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*.pickle"))
 
     @property
     def newest(self) -> int:
-        """The newest generation that counts; 0 for none."""
-        files = self._committed()
+        """The newest valid version; 0 for none."""
+        files = self._valid()
         return int(files[-1].stem) if files else 0
 
     def load(self) -> tuple[Any, dict[str, int]]:
-        """Return the newest state that counts, and the generation of each client's file that belongs to it."""
-        picture, saved = pickle.loads(self._committed()[-1].read_bytes())
-        return pickle.loads(picture), saved
+        """Return the newest valid state, and the version of each client's file that belongs to it."""
+        path = self._valid()[-1]
+        content = pickle.loads(path.read_bytes())
+        if len(content) != 3 or content[0] != FORMAT:
+            raise ValueError(f"{path} was written by another version of fedrf and cannot be resumed; start a new run")
+        _, state, saved = content
+        return pickle.loads(state), saved
 
-    def save(self, generation: int, picture: bytes, saved: dict[str, int]) -> None:
-        """Make a generation count, and forget those before the last two."""
+    def save(self, version: int, state: bytes, saved: dict[str, int]) -> None:
+        """Make a version valid, and delete all but the last two."""
         self.check_owner()
-        content = pickle.dumps((picture, saved))
-        write_atomically(self.folder / f"{generation:06d}.pickle", lambda path: path.write_bytes(content))
-        for path in self._committed()[:-GENERATIONS]:
+        content = pickle.dumps((FORMAT, state, saved))
+        write_atomically(self.folder / f"{version:06d}.pickle", lambda path: path.write_bytes(content))
+        for path in self._valid()[:-KEPT_VERSIONS]:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Who a client is, and where it keeps its files."""
+"""Which client of which run this is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from typing import NamedTuple
 
 
 class ClientInfo(NamedTuple):
-    """One client's place in a run; `attempt` counts its starts, `checkpoint` is what it goes on from."""
+    """One client of a run.
+
+    Attributes
+    ----------
+    name
+        The client.
+    sources, target
+        All clients.
+    run
+        The run directory.
+    attempt
+        How often the client has been started.
+    checkpoint
+        The checkpoint to continue from.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -15,3 +29,8 @@ class ClientInfo(NamedTuple):
     run: Path
     attempt: int = 0
     checkpoint: Path | None = None
+
+    @property
+    def position(self) -> int:
+        """The position of the client among all clients."""
+        return (*self.sources, self.target).index(self.name)

@@ -1,78 +1,75 @@
-"""The Lightning callback that saves a client when the coordinator has begun a generation."""
+"""The Lightning callback that saves a client when a checkpoint version has begun."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from fedrf.federation.checkpoints import ClientFiles
+from fedrf.federation.module import FederatedModule
 from fedrf.files import write_atomically
-
-if TYPE_CHECKING:
-    from fedrf.federation.client import Client
 
 
 class Saver(Callback):
-    """Writes Lightning checkpoints, with where the client is in the federation."""
+    """Writes Lightning checkpoints that also keep how far the client is.
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.files = ClientFiles(client.place.run, client.place.name)
+    Parameters
+    ----------
+    module
+        The client's module.
+    on_start
+        Is called when the trainer has started and a checkpoint has been read.
+    """
+
+    def __init__(self, module: FederatedModule, on_start: Callable[[], None]) -> None:
+        self.module, self.on_start, self.channel = module, on_start, module.channel
+        self.files = ClientFiles(self.channel.info.run, self.channel.info.name)
         self.saved, self.saved_at = 0, time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint has besides weights, optimisers and Lightning's loops."""
-        client = self.client
+        """Return what a checkpoint keeps besides weights, optimisers and Lightning's loops."""
+        stage, held_out = self.module.stage, self.module.samples.held_out
         return {
-            "round": client.round,
-            "model_version": client.model_version,
-            "committed": client.committed,
-            "generation": client.generation,
-            "figures": client.figures,
-            "ballots": client.ballots,
-            "anchor": client.anchor,
-            "stage": client.stage.state_dict() if client.stage else None,
-            "target_mean": client.held_out.target_mean if client.held_out else None,
+            "progress": self.channel.progress.state_dict(),
+            "stage": stage.state_dict() if stage else None,
+            "target_mean": held_out.target_mean if held_out else None,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go back to where a checkpoint was written."""
-        client = self.client
-        client.round, client.model_version = state_dict["round"], state_dict["model_version"]
-        client.committed, client.figures = state_dict["committed"], state_dict["figures"]
-        client.generation = self.saved = state_dict["generation"]
-        client.ballots, client.anchor = state_dict["ballots"], state_dict.get("anchor", {})
-        if client.stage:
-            client.stage.load_state_dict(state_dict["stage"])
-        if client.held_out:
-            client.held_out.target_mean = state_dict["target_mean"]
+        """Go back to a checkpoint."""
+        stage, held_out = self.module.stage, self.module.samples.held_out
+        self.channel.progress.load_state_dict(state_dict["progress"])
+        self.saved = self.channel.progress.checkpoint_version
+        if stage:
+            stage.load_state_dict(state_dict["stage"])
+        if held_out:
+            held_out.target_mean = state_dict["target_mean"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Join the others, now that a checkpoint has been read."""
-        self.client.has_started()
-        self.client.join()
+        """Let the client join the others."""
+        self.on_start()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save when a generation has begun and, in the stage after the rounds, from time to time."""
-        client = self.client
-        pause = client.config.federation.checkpoint_seconds
-        is_due = client.stopped or time.monotonic() - self.saved_at >= pause
-        if client.generation > self.saved or (client.committed and is_due):
+        """Save if a version has begun and, during adaptation after the rounds, from time to time."""
+        progress, pause = self.channel.progress, self.module.config.federation.checkpoint_seconds
+        is_due = progress.stopped or time.monotonic() - self.saved_at >= pause
+        if progress.checkpoint_version > self.saved or (progress.committed and is_due):
             self._save(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Commit after the last round, and save what the last reply asked for: such a checkpoint trains no further."""
-        if not self.client.stopped:
-            self.client.commit()
-            if self.client.generation > self.saved:
+        """Commit after the last round, and save the version that the reply asked for."""
+        if not self.channel.progress.stopped:
+            self.module.commit()
+            if self.channel.progress.checkpoint_version > self.saved:
                 self._save(trainer)
 
     def _save(self, trainer: Trainer) -> None:
-        generation = self.client.generation
-        write_atomically(self.files.path(generation), trainer.save_checkpoint)
-        self.saved, self.saved_at = generation, time.monotonic()
-        self.files.prune(self.client.link("saved", self.client.place.name, generation))
+        version = self.channel.progress.checkpoint_version
+        write_atomically(self.files.path(version), trainer.save_checkpoint)
+        self.saved, self.saved_at = version, time.monotonic()
+        self.files.prune(self.channel.saved(version))

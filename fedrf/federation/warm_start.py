@@ -1,4 +1,4 @@
-"""The warm start of W_RF by federated closed-form RF-TCA, on both sides: all at once, or in a few smaller steps."""
+"""The warm start of W_RF by federated closed-form RF-TCA: in one message, or in a few smaller ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedrf.config.schema import Config
-from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.channel import Channel
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.messages import Product, Statistics
 from fedrf.tca.federated import SubspaceIteration, pooled_problem, scatter_product
@@ -18,27 +18,25 @@ from fedrf.tca.statistics import DomainStatistics
 TOLERANCE, MAX_STEPS = 3e-4, 50
 
 
-class Warmth(NamedTuple):
-    """W when `done`, otherwise the basis to multiply with next."""
+class WarmStartReply(NamedTuple):
+    """W if `done`, otherwise the basis to multiply with next."""
 
     values: Array
     done: bool
 
 
 @torch.no_grad()
-def take_part(
-    form: str, place: ClientInfo, call: Callable[..., Warmth], features: Callable[[], Iterable[Tensor]]
-) -> Tensor:
-    """Do a client's part and return W; `features` yields the random features of its samples, in pieces, each time."""
+def warm_started_aligner(form: str, channel: Channel, features: Callable[[], Iterable[Tensor]]) -> Tensor:
+    """Do a client's part and return W; `features` yields the random features of its samples in pieces, every time."""
     if form == "statistics":
         pieces = iter(features())
         total = sum((DomainStatistics.of(piece) for piece in pieces), DomainStatistics.of(next(pieces)))
         values = torch.cat([total.total[None].to(total.gram), total.gram]).float().numpy()
-        return torch.tensor(call("warm_start", 0, Statistics(place.name, 0, place.attempt, values, total.count)).values)
+        return torch.tensor(channel.warm_start(0, Statistics, values, total.count).values)
     counts, sums = zip(*((len(piece), piece.sum(0)) for piece in features()), strict=True)
     values, step = torch.stack(sums).sum(0).numpy(), 0
     while True:
-        answer = call("warm_start", step, Product(place.name, 0, place.attempt, values, sum(counts)))
+        answer = channel.warm_start(step, Product, values, sum(counts))
         if answer.done:
             return torch.tensor(answer.values)
         values, step = scatter_product(features(), torch.tensor(answer.values)).numpy(), step + 1
@@ -52,30 +50,30 @@ class WarmStart:
         self.iteration: SubspaceIteration | None = None
         self.informative_gamma: tuple[float, float] | None = None
 
-    def solve(self, messages: Mapping[str, Statistics]) -> Warmth:
+    def solve(self, messages: Mapping[str, Statistics]) -> WarmStartReply:
         """Return W from the statistics of all clients."""
         statistics = {name: self._statistics(message) for name, message in messages.items()}
         target = statistics.pop(self.target)
         problem = pooled_problem(list(statistics.values()), target, torch.float32)
         self.informative_gamma = problem.informative_gamma_range(self.dim)
-        return Warmth(problem.solve(self.gamma, self.dim).aligner.float().numpy(), True)
+        return WarmStartReply(problem.solve(self.gamma, self.dim).aligner.float().numpy(), True)
 
-    def begin(self, sums: Mapping[str, Product]) -> Warmth:
-        """Return the first basis, from sizes and sums."""
-        means = {name: (one.count, torch.tensor(one.values) / one.count) for name, one in sums.items()}
+    def begin(self, sums: Mapping[str, Product]) -> WarmStartReply:
+        """Return the first basis, from counts and sums."""
+        means = {name: (message.count, torch.tensor(message.values) / message.count) for name, message in sums.items()}
         target = means.pop(self.target)
         self.iteration = SubspaceIteration(list(means.values()), target, self.dim, self.seed, torch.float32)
-        return Warmth(self.iteration.basis.numpy(), False)
+        return WarmStartReply(self.iteration.basis.numpy(), False)
 
-    def advance(self, products: Mapping[str, Product], step: int) -> Warmth:
-        """Return the next basis, or W when it has settled."""
+    def advance(self, products: Mapping[str, Product], step: int) -> WarmStartReply:
+        """Return the next basis, or W if the iteration has converged."""
         iteration = self.iteration
         assert iteration is not None
-        iteration.update(torch.stack([torch.tensor(one.values) for one in products.values()]).sum(0))
+        iteration.update(torch.stack([torch.tensor(message.values) for message in products.values()]).sum(0))
         if iteration.residual(self.gamma) > TOLERANCE and step < MAX_STEPS and iteration.basis.shape[1]:
-            return Warmth(iteration.basis.numpy(), False)
+            return WarmStartReply(iteration.basis.numpy(), False)
         self.informative_gamma = iteration.informative_gamma_range()
-        return Warmth(iteration.solution(self.gamma).aligner.float().numpy(), True)
+        return WarmStartReply(iteration.solution(self.gamma).aligner.float().numpy(), True)
 
     @staticmethod
     def _statistics(message: Statistics) -> DomainStatistics:

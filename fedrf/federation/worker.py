@@ -1,4 +1,4 @@
-"""One site: loads its own samples, keeps the target's labels away from its client, and runs it."""
+"""What runs in a client's process: loads the client's samples, hides the target's labels, and runs the client."""
 
 from __future__ import annotations
 
@@ -10,70 +10,90 @@ from typing import NamedTuple
 import torch
 
 from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.registry import DATASETS, METHODS
 from fedrf.config.schema import Config
-from fedrf.data.registry import DATASETS, class_names, load_samples, oracle_halves
+from fedrf.data.domains import class_names, load_samples, oracle_halves
 from fedrf.data.samples import ImageFiles, Samples
-from fedrf.federation.client import Client, Link, StoppedError
+from fedrf.federation.channel import Call, StoppedError
+from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.predictions import write_predictions
 
 
-def run_client(config: Config, place: ClientInfo, link: Link, threads: int = 1, accelerator: str = "auto") -> None:
-    """Run one client from beginning to end; at the target, leave predictions behind."""
+def run_client(config: Config, info: ClientInfo, call: Call, threads: int = 1, accelerator: str = "auto") -> None:
+    """Run one client from beginning to end; the target also writes its predictions."""
     torch.set_num_threads(threads)
-    # What Lightning has to say about hardware and loaders, it would say once for each client.
+    # Lightning's hints about hardware and loaders would appear once for each client.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
     device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
     try:
-        samples, evaluator, names, foreign = _open(config, place, link)
-        client = Client(config, place, samples, link, evaluator, device, foreign)
-        del samples, foreign  # the paths of a target's files often tell their labels
+        local = open_samples(config, info, call)
+        client = Client(config, info, local.samples, call, local.evaluator, device, local.target_samples)
+        names = local.names
+        del local  # paths of the target's files often contain their labels
         client.run(accelerator)
     except StoppedError:
-        link("finish", place.name)
+        call("finish", info.name)
         return
-    if place.name == place.target and client.probabilities is not None:
-        write_predictions(place.run / "predictions.csv", names(), class_names(config.data), client.probabilities)
+    if info.name == info.target and client.probabilities is not None:
+        write_predictions(info.run / "predictions.csv", names(), class_names(config.data), client.probabilities)
 
 
-class _Opened(NamedTuple):
+class OpenedSamples(NamedTuple):
+    """What a client gets, and what is kept from it.
+
+    Attributes
+    ----------
+    samples
+        The client's samples; without labels at the target.
+    evaluator
+        Scores predictions, with labels that the client does not see.
+    names
+        Returns the names of the samples.
+    target_samples
+        The target's samples, without labels, for references that pool data.
+    """
+
     samples: Samples
     evaluator: Evaluator
     names: Callable[[], list[str]]
-    foreign: Samples | None = None
+    target_samples: Samples | None = None
 
 
-def _open(config: Config, place: ClientInfo, link: Link) -> _Opened:
-    """Load the samples; the labels of the target go to the evaluator and nowhere else."""
-    samples = load_samples(config.data, place.name, config.seed)
+def open_samples(config: Config, info: ClientInfo, call: Call) -> OpenedSamples:
+    """Load the samples of a client; only the evaluator gets the labels of the target."""
+    samples = load_samples(config, info.name)
     for note in samples.notes:
-        link("note", note)
+        call("note", note)
     if samples.labels is None:
-        link("note", f"{place.name}: no labels, so nobody knows the accuracy; what was predicted is in predictions.csv")
-    pooled, is_target = config.data.pooled, place.name == place.target
-    shown = samples.without_labels() if is_target else samples
-    scored = oracle_halves(samples, config.seed)[1] if is_target and pooled == "oracle" else None
-    if is_target and pooled == "oracle":
-        link("note", "oracle: trained with the labels of half of the target's samples, and scored on the other half")
-    foreign = None
-    if pooled != "none" and not is_target:
-        if pooled == "all":
-            foreign = load_samples(config.data, place.target, config.seed).without_labels()
-        link("move", place.name, sum(one.nbytes for one in (samples, foreign) if one is not None))
-    return _Opened(shown, Evaluator(samples.labels, scored), _naming(config, place, samples), foreign)
+        call("note", f"{info.name}: no labels, so accuracy is unknown; predictions are in predictions.csv")
+    pooling, names = METHODS.find(config.method).pooling, _names_of(config, info, samples)
+    if info.name == info.target:
+        scored = None
+        if pooling == "oracle":
+            scored = oracle_halves(samples, config.seed)[1]
+            call("note", "oracle: trained with the labels of half of the target, and scored on the other half")
+        return OpenedSamples(samples.without_labels(), Evaluator(samples.labels, scored), names)
+    target_samples = None
+    if pooling == "all":
+        target_samples = load_samples(config, info.target).without_labels()
+    if pooling != "none":
+        moved = [part.nbytes for part in (samples, target_samples) if part is not None]
+        call("count_samples", info.name, sum(moved))
+    return OpenedSamples(samples, Evaluator(samples.labels), names, target_samples)
 
 
-def _naming(config: Config, place: ClientInfo, samples: Samples) -> Callable[[], list[str]]:
-    """Return a function that names the samples, without holding the paths of files until then."""
+def _names_of(config: Config, info: ClientInfo, samples: Samples) -> Callable[[], list[str]]:
+    """Return a function that returns the names of the samples; until it is called, no paths of files are kept."""
     if not isinstance(samples.content, ImageFiles):
         names = samples.names()
         return lambda: names
     rows, count = samples.rows, len(samples.content)
 
     def read() -> list[str]:
-        content = DATASETS[config.data.name].load(config.data, place.name).content
-        # Numbers, should files have come or gone meanwhile.
+        content = DATASETS.find(config.data.name).load(config.data, info.name).content
+        # Row numbers, if files were added or removed meanwhile.
         return [content.name(row) if len(content) == count else str(row) for row in rows]
 
     return read

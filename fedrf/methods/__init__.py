@@ -1,22 +1,41 @@
-"""Methods, one file each; `METHODS` is the registry, in the order of `fedrf.config.presets`.
+"""Methods, one file each. `fedrf.config.registry.METHODS` finds them by name."""
 
-A file has `METHODS`, and says at its top what is sent, how many bytes that is in a round, and whether nobody need wait
-for anybody. In these formulas, which tests hold against what was sent, there are K sources; G, W, C and D are the
-numbers in extractor, aligner, classifier and companion, S = 2N those in Σℓ, m those in an aligned sample, B samples are
-in a batch, and averages are taken every T rounds (`federation.classifier_interval`).
-"""
+from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
-
-from fedrf.config.presets import PRESETS
 from fedrf.methods.base import Inbox, Method
 
-_FOUND = {
-    method.name: method
-    for module in iter_modules(__path__)
-    for method in getattr(import_module(f"{__name__}.{module.name}"), "METHODS", ())
-}
-METHODS: dict[str, Method] = {name: _FOUND[name] for name in PRESETS}
+__all__ = ["BUILT_IN", "Inbox", "Method", "accept"]
 
-__all__ = ["METHODS", "Inbox", "Method"]
+# In the order in which methods are listed and compared.
+BUILT_IN = {
+    "fedrf-plus": "fedrf.methods.fedrf_tca:FedRFPlus",
+    "fedrf-tca": "fedrf.methods.fedrf_tca:FedRFTCA",
+    "source-only": "fedrf.methods.source_only:SourceOnly",
+    "source-average": "fedrf.methods.source_average:SourceAverage",
+    "fedavg": "fedrf.methods.fedavg:FedAvg",
+    "fedavg-rf": "fedrf.methods.fedavg:FedAvgRF",
+    "fedsgd": "fedrf.methods.fedsgd:FedSGD",
+    "fedprox": "fedrf.methods.fedprox:FedProx",
+    "adabn": "fedrf.methods.adabn:AdaBN",
+    "autodial": "fedrf.methods.autodial:AutoDIAL",
+    "f-dan": "fedrf.methods.f_dan:FDAN",
+    "f-dann": "fedrf.methods.f_dann:FDANN",
+    "fade-dann": "fedrf.methods.fade:FADE",
+    "fade-cdan": "fedrf.methods.fade:ConditionalFADE",
+    "fada": "fedrf.methods.fada:FADA",
+    "fedka": "fedrf.methods.fedka:FedKA",
+    "fda": "fedrf.methods.fda:FDA",
+    "kd3a": "fedrf.methods.kd3a:KD3A",
+    "pooled": "fedrf.methods.pooled:Pooled",
+    "pooled-dann": "fedrf.methods.pooled:PooledDANN",
+    "pooled-cdan": "fedrf.methods.pooled:PooledCDAN",
+    "target-oracle": "fedrf.methods.pooled:TargetOracle",
+}
+
+
+def accept(definition: object) -> Method:
+    """Check the class of a method and return an instance; a `ValueError` says what is wrong with it."""
+    if not (isinstance(definition, type) and issubclass(definition, Method)):
+        raise ValueError(f"{definition!r} is not a subclass of fedrf.methods.Method")
+    definition.check_definition()
+    return definition()

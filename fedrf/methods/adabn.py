@@ -1,13 +1,23 @@
-"""AdaBN (Li et al. 2016): FedAvg with batch normalisation of which every domain has its own statistics.
+"""AdaBN (Li et al. 2016): FedAvg with batch normalisation for which every domain has its own statistics.
 
-The aligned features are standardised, at a source by its batch, at the target by all its samples. Statistics inside of
-a backbone stay as they are: its outputs are computed once. The target trains nothing.
+The aligned features are standardised: at a source by its batch, at the target by all its samples. Statistics inside of
+a backbone stay as they are, because its outputs are computed once. The target trains nothing.
 
-Sent: as FedAvg; statistics stay at home. Bytes a round: ``4 * (2*K + 1) * (G + W + C) / T``. Asynchronous: yes.
+Sent: as FedAvg; statistics are not sent.
 """
 
 from __future__ import annotations
 
-from fedrf.methods.base import Method, classification_loss, no_loss
+from fedrf.methods.averaging import BYTES, WEIGHTED
+from fedrf.methods.base import Method
 
-METHODS = (Method("adabn", classification_loss, no_loss),)
+
+class AdaBN(Method):
+    """FedAvg with normalisation by domain."""
+
+    name = "adabn"
+    summary = "fedavg with batch normalisation by domain"
+    settings = WEIGHTED
+    target_trains = ()
+    normalizes = True
+    bytes_per_round = BYTES

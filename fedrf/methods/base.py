@@ -1,17 +1,32 @@
-"""What a method is: a preset (`fedrf.config.presets`), two losses, for sources and for the target, and what it adds."""
+"""What a method is: the settings, networks, losses and messages that differ from one method to the other.
+
+Everything that defines a method is in its class; no other package has a table of methods. A class can be read without
+PyTorch, which its functions import through `fedrf.methods.lazy_torch`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from fedrf.methods.lazy_torch import functional, nn, torch
 
-from fedrf.config.schema import Config
-from fedrf.models.network import Batch, DomainModel
-from fedrf.tca.mmd import mmd_loss
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fedrf.config.schema import Config
+    from fedrf.models.network import Batch, DomainModel
+
+Losses = dict[str, "Tensor"]
+Models = Mapping[str, Mapping[str, "Tensor"]]
+Distance = Callable[["Tensor", "Tensor"], "Tensor"]
+
+PARTS = ("aligner", "classifier", "extractor")
+# Factors of `train.lr` for plain gradient steps, by part. Inputs of C are long and its labels at the target are
+# guesses, so that steps as long as the others' would follow the first, bad guesses.
+PLAIN_STEPS: Mapping[str, float] = {"aligner": 100, "extractor": 100, "classifier": 10}
 
 
 @dataclass(frozen=True)
@@ -20,75 +35,177 @@ class Inbox:
 
     Attributes
     ----------
-    own, peers
-        What the client sends to its peers, and what they sent, as constants: Σℓ, or what `align.message` says.
-    places
-        Which of its peers each of them is: sources may be silent, or their messages lost.
+    own
+        What the client sends to its peers in this round, with its gradient: Σℓ, or what `Method.message` says.
+    peers
+        What the peers sent, as constants.
+    positions
+        The position of each peer among the sources, or 0 for the target. Messages may be missing.
     models
-        At the target, where `federation.shows=each`: the parts of every source, by its name.
+        At the target, if `Method.shows_sources`: the parts of every source, by its name.
     is_target
-        Whether the client is the one without labels.
+        Whether the client is the target.
     """
 
     own: Tensor
     peers: tuple[Tensor, ...] = ()
-    places: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
     models: Models = field(default_factory=dict)
     is_target: bool = False
 
 
-Models = Mapping[str, Mapping[str, Tensor]]
-Losses = dict[str, Tensor]
-Distance = Callable[[Tensor, Tensor], Tensor]
-Loss = Callable[[DomainModel, Batch, Tensor, Inbox, Config], Losses]
-
-
-@dataclass(frozen=True)
 class Method:
-    """A way to train: each loss returns named terms, of which `loss` is minimised; without it nothing is trained.
+    """Base class of all methods.
 
     Attributes
     ----------
-    companion
-        Makes what the method adds to a network, for a client with so many peers and features so wide.
-    shares_companion
-        Whether companions are averaged with W, or stay at home.
-    weigh
-        How much each source's parts are to count, by name, and the target's own, as some of its samples tell it.
+    name
+        The value of the key `method`.
+    summary
+        One line for `fedrf methods`.
+    settings
+        Defaults of configuration keys that differ from those of `fedrf.config.schema`.
+    target_trains
+        The parts that the target trains in the rounds and sends: of `PARTS`, or none. Every method must say it.
+    target_steps
+        Factors of `train.lr` for plain gradient steps at the target, by part. None: `train.optimizer`, as at the
+        sources. Adam rescales the gradient of a loss without labels to full-size steps, whatever the loss's weight.
+    message
+        What clients compare in a round: `mean_embedding` (Σℓ, see `align.message`), `features` (aligned features of the
+        samples in a batch) or `moments` (their mean and variance).
+    normalizes
+        Whether aligned features are standardised, at each client with its own statistics.
+    shares_auxiliary
+        Whether the auxiliary networks are averaged together with W; otherwise they stay at their clients.
+    shows_sources
+        Whether the target receives the parts of every source besides their average. Needs `federation.mode=sync`.
+    weighs_sources
+        Whether `weigh_sources` says how much each source counts, for `federation.aggregation=chosen`.
+    encrypts
+        Whether what sources send of samples is counted as Paillier ciphertexts.
+    asynchronous
+        Whether the method can run in `federation.mode=async`.
+    pooling
+        For references that are not federated: one client has the samples of all sources (`sources`), those of the
+        target too, without labels (`all`), or half of the target's with their labels (`oracle`).
+    is_reference
+        Whether comparisons show the method if no methods are named.
+    is_baseline
+        Whether comparisons report tasks on which another method is worse than this one.
+    ablated
+        The method that is left when all additions of this one are switched off; ablations compare with it.
+    bytes_per_round
+        What is sent in a round, in bytes, as a formula that a test evaluates. K sources; G, W, C and D are the numbers
+        of values in extractor, aligner, classifier and auxiliary network, S = 2N those in Σℓ, m those in an aligned
+        sample; B samples are in a batch; P bytes are in a ciphertext; C is averaged every T rounds, W every A rounds.
     """
 
-    name: str
-    source_loss: Loss
-    target_loss: Loss
-    companion: Callable[[Config, int, int], nn.Module] = lambda config, peers, width: nn.Identity()
-    shares_companion: bool = False
-    weigh: Callable[[DomainModel, Tensor, Models], tuple[Mapping[str, float], float]] | None = None
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    target_trains: ClassVar[tuple[str, ...]]
+    target_steps: ClassVar[Mapping[str, float] | None] = None
+    message: ClassVar[Literal["mean_embedding", "features", "moments"]] = "mean_embedding"
+    normalizes: ClassVar[bool] = False
+    shares_auxiliary: ClassVar[bool] = False
+    shows_sources: ClassVar[bool] = False
+    weighs_sources: ClassVar[bool] = False
+    encrypts: ClassVar[bool] = False
+    asynchronous: ClassVar[bool] = True
+    pooling: ClassVar[Literal["none", "sources", "all", "oracle"]] = "none"
+    is_reference: ClassVar[bool] = False
+    is_baseline: ClassVar[bool] = False
+    ablated: ClassVar[str | None] = None
+    bytes_per_round: ClassVar[str | None] = None
+
+    def parts_trained_by_target(self, config: Config) -> tuple[str, ...]:
+        """Return the parts that the target trains in the rounds with this configuration."""
+        return self.target_trains or (("aligner", "extractor") if config.adapt.when == "joint" else ())
+
+    def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:
+        """Return what the method adds to a client's network.
+
+        Parameters
+        ----------
+        num_peers
+            Number of clients whose messages arrive: all sources at the target, 1 at a source.
+        width
+            Number of random features, 2N.
+        """
+        return nn.Identity()
+
+    def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return named terms of a source's loss; `loss` is minimised, the others are recorded."""
+        return classification_loss(model, batch, features, config)
+
+    def target_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return named terms of the target's loss; without `loss` the target takes no step."""
+        return {}
+
+    def after_average(
+        self,
+        part: str,
+        average: NDArray[Any],
+        source_embeddings: Sequence[NDArray[Any]],
+        target_embedding: NDArray[Any] | None,
+        config: Config,
+    ) -> NDArray[Any]:
+        """Return an average as it is handed out, given the newest Σℓ of the participants and of the target."""
+        return average
+
+    def weigh_sources(self, model: DomainModel, inputs: Tensor, models: Models) -> tuple[Mapping[str, float], float]:
+        """Return how much each source counts, by name, and the target, judged by samples of the target."""
+        raise TypeError(f"{type(self).__name__} sets weighs_sources and does not define weigh_sources")
+
+    @classmethod
+    def check_definition(cls) -> None:
+        """Raise a `ValueError` that says what is wrong with the class."""
+        if not hasattr(cls, "target_trains"):
+            raise ValueError(
+                f"{cls.__name__} does not say what the target trains: set target_trains to a tuple of "
+                f"{', '.join(PARTS)}, or to () for nothing"
+            )
+        trains = cls.target_trains
+        if not isinstance(trains, tuple) or not set(trains) <= set(PARTS):
+            raise ValueError(f"{cls.__name__}.target_trains={trains!r}: allowed: a tuple of {', '.join(PARTS)}")
+        if trains and cls.target_loss is Method.target_loss:
+            raise ValueError(f"{cls.__name__}.target_trains={trains!r} needs a target_loss to train with")
+        if cls.shows_sources and cls.asynchronous:
+            raise ValueError(f"{cls.__name__}.shows_sources needs asynchronous = False")
+        if cls.weighs_sources and cls.weigh_sources is Method.weigh_sources:
+            raise ValueError(f"{cls.__name__}.weighs_sources needs a method weigh_sources")
+        for attribute, allowed in ALLOWED.items():
+            if getattr(cls, attribute) not in allowed:
+                value = getattr(cls, attribute)
+                raise ValueError(f"{cls.__name__}.{attribute}={value!r}: allowed: {', '.join(allowed)}")
 
 
-def classification_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
-    """L_C alone: cross-entropy on the client's labels."""
+ALLOWED = {"message": ("mean_embedding", "features", "moments"), "pooling": ("none", "sources", "all", "oracle")}
+
+
+def classification_loss(model: DomainModel, batch: Batch, features: Tensor, config: Config) -> Losses:
+    """Return L_C: cross-entropy on the client's labels."""
     assert batch.labels is not None
-    loss = cross_entropy(model.logits(features), batch.labels, label_smoothing=config.train.label_smoothing)
+    loss = functional.cross_entropy(model.logits(features), batch.labels, label_smoothing=config.train.label_smoothing)
     return {"loss": loss, "classification": loss.detach()}
 
 
 def mean_mmd(model: DomainModel, inbox: Inbox) -> Tensor:
-    """L_MMD as a mean over the pairs whose message arrived; 0 if none did."""
+    """Return L_MMD as the mean over the peers whose message arrived; 0 if none did."""
+    from fedrf.tca.mmd import mmd_loss
+
     return mean_distance(lambda own, peer: mmd_loss(own, peer, model.aligner), inbox)
 
 
 def mean_distance(distance: Distance, inbox: Inbox) -> Tensor:
-    """Mean over the pairs whose message arrived; 0 if none did."""
+    """Return the mean distance to the peers whose message arrived; 0 if none did."""
     if not inbox.peers:
         return inbox.own.new_zeros(())
     return torch.stack([distance(inbox.own, peer) for peer in inbox.peers]).mean()
 
 
-def opinions(model: DomainModel, inputs: Tensor, models: Models) -> Tensor:
-    """Class probabilities that every source's network gives, K × n × classes."""
-    return torch.stack([model.seen_with(parts, inputs).softmax(1) for parts in models.values()])
+def predictions_of_sources(model: DomainModel, inputs: Tensor, models: Models) -> Tensor:
+    """Return the class probabilities that every source's network predicts, K × n × classes."""
+    from fedrf.models.parts import outputs_with
 
-
-def no_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
-    """Nothing to train here."""
-    return {}
+    return torch.stack([outputs_with(model, parts, inputs).softmax(1) for parts in models.values()])

@@ -1,57 +1,67 @@
-"""f-DANN: DANN (Ganin et al. 2016) between clients, as Peng et al. (2020) compare with.
+"""f-DANN: DANN (Ganin et al. 2016) between clients, a baseline of Peng et al. (2020).
 
-For each source there is a discriminator between its aligned features and the target's. Both ends train their own from
-the same features, so that it need not be sent: a source has one, the target one for each source.
+There is a discriminator between the aligned features of each source and those of the target. Both clients train their
+own copy from the same features, so it is not sent: a source has one, the target one for each source.
 
-Sent: as f-DAN. Bytes a round: ``4 * (3*K + 1) * B*m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T``.
-Asynchronous: yes, with features that are as old as their sender's model.
+Sent: as f-DAN.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
-from fedrf.config.schema import Config
 from fedrf.methods.adversary import discriminator, growing_strength, pair_loss
-from fedrf.methods.base import Inbox, Losses, Method, classification_loss
-from fedrf.models.network import Batch, DomainModel
+from fedrf.methods.averaging import NETWORK_AND_MESSAGES
+from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss
+from fedrf.methods.f_dan import BYTES
+from fedrf.methods.lazy_torch import nn, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedrf.config.schema import Config
+    from fedrf.models.network import Batch, DomainModel
 
 
-class Discriminators(nn.Module):
-    """One for each peer."""
+class FDANN(Method):
+    """A discriminator for each pair of a source and the target."""
 
-    def __init__(self, config: Config, peers: int, width: int) -> None:
-        super().__init__()
-        self.discriminators = nn.ModuleList(discriminator(config.model.dim) for _ in range(peers))
+    name = "f-dann"
+    summary = "a domain discriminator for each source, on aligned features"
+    settings = NETWORK_AND_MESSAGES
+    target_trains = ("aligner", "extractor")
+    target_steps = PLAIN_STEPS
+    message = "features"
+    bytes_per_round = BYTES
+
+    def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.ModuleDict:
+        """Return one discriminator for each peer."""
+        discriminators = nn.ModuleList(discriminator(config.model.dim) for _ in range(num_peers))
+        return nn.ModuleDict({"discriminators": discriminators})
+
+    def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return cross-entropy + λ · loss of the discriminator, whose gradient is reversed for the features."""
+        losses = classification_loss(model, batch, features, config)
+        if inbox.peers:
+            adversarial = discriminator_loss(model, batch, inbox, config)
+            losses |= {"loss": losses["loss"] + config.align.weight * adversarial, "adversarial": adversarial.detach()}
+        return losses
+
+    def target_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return λ · loss of the discriminators of all sources."""
+        if not inbox.peers:
+            return {}
+        adversarial = discriminator_loss(model, batch, inbox, config)
+        return {"loss": config.align.weight * adversarial, "adversarial": adversarial.detach()}
 
 
-def confusion(model: DomainModel, batch: Batch, inbox: Inbox, config: Config) -> Tensor:
-    """Mean loss of the discriminators whose peer's message arrived."""
-    assert isinstance(model.companion, Discriminators)
-    strength, networks = growing_strength(batch.round, config.train.rounds), model.companion.discriminators
+def discriminator_loss(model: DomainModel, batch: Batch, inbox: Inbox, config: Config) -> Tensor:
+    """Return the mean loss of the discriminators whose peer's message arrived."""
+    assert isinstance(model.auxiliary, nn.ModuleDict)
+    networks, strength = model.auxiliary["discriminators"], growing_strength(batch.round, config.train.rounds)
+    assert isinstance(networks, nn.ModuleList)
     losses = [
-        pair_loss(networks[place], inbox.own, peer, not inbox.is_target, strength)
-        for place, peer in zip(inbox.places, inbox.peers, strict=True)
+        pair_loss(networks[position], inbox.own, peer, not inbox.is_target, strength)
+        for position, peer in zip(inbox.positions, inbox.peers, strict=True)
     ]
     return torch.stack(losses).mean()
-
-
-def source_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
-    """Cross-entropy + λ · confusion with the target."""
-    losses = classification_loss(model, batch, features, inbox, config)
-    if inbox.peers:
-        adversarial = confusion(model, batch, inbox, config)
-        losses |= {"loss": losses["loss"] + config.align.weight * adversarial, "adversarial": adversarial.detach()}
-    return losses
-
-
-def target_loss(model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
-    """λ · confusion with all sources."""
-    if not inbox.peers:
-        return {}
-    adversarial = confusion(model, batch, inbox, config)
-    return {"loss": config.align.weight * adversarial, "adversarial": adversarial.detach()}
-
-
-METHODS = (Method("f-dann", source_loss, target_loss, Discriminators),)

@@ -1,59 +1,69 @@
-"""FADE (Hong et al. 2021): adversarial adaptation without a sample, or a feature of one, that leaves its client.
+"""FADE (Hong et al. 2021): adversarial adaptation in which neither samples nor their features leave a client.
 
-All clients share one discriminator. A client trains it with its own domain alone, which by itself would teach it to say
-the same of everything; averaging it, with the target counting as much as all sources, does the rest. `fade-dann` shows
-it aligned features, `fade-cdan` features times predicted class probabilities (Long et al. 2018). The loss is squared:
-a discriminator that is sure of a client's domain already learns less from that client, and the others catch up.
+All clients share one discriminator. A client trains it with its own domain alone, which would teach it to predict one
+domain for everything. Averaging prevents that; the target counts as much as all sources together. `fade-dann` feeds it
+aligned features, `fade-cdan` features times predicted class probabilities (Long et al. 2018). The loss is squared: a
+discriminator that recognises a client's domain already learns less from that client.
 
-Sent every T rounds: G, W and the discriminator from all clients, C from the sources, and the averages down. Bytes a
-round: ``4 * ((2*K + 2) * (G + W + D) + (2*K + 1) * C) / T``. Asynchronous: yes.
+Sent every T rounds: G, W and the discriminator from all clients, C from the sources, and the averages down.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from fedrf.data.domains import num_classes
+from fedrf.methods.adversary import conditioned, discriminator, domain_loss, growing_strength
+from fedrf.methods.averaging import NETWORK
+from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss
 
-from fedrf.config.schema import Config
-from fedrf.methods.adversary import conditioned, domain_discriminator, domain_loss, growing_strength
-from fedrf.methods.base import Inbox, Losses, Method, classification_loss
-from fedrf.models.network import Batch, DomainModel
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-
-def confusion(
-    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, is_source: bool, rounds: int
-) -> Tensor:
-    """How badly the discriminator recognises the client's own domain: half the square of the cross-entropy."""
-    aligned = model.align(features)
-    rows = conditioned(model, aligned) if conditional else aligned
-    return domain_loss(model.companion, rows, is_source, growing_strength(batch.round, rounds)).square() / 2
+    from fedrf.config.schema import Config
+    from fedrf.models.network import Batch, DomainModel
 
 
-def source_loss(
-    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
-) -> Losses:
-    """Cross-entropy + λ · confusion."""
-    losses = classification_loss(model, batch, features, inbox, config)
-    adversarial = confusion(conditional, model, batch, features, True, config.train.rounds)
-    return losses | {"loss": losses["loss"] + config.align.weight * adversarial, "adversarial": adversarial.detach()}
+class FADE(Method):
+    """One discriminator for all clients, on aligned features."""
+
+    name = "fade-dann"
+    summary = "one shared domain discriminator; features stay local"
+    settings = NETWORK
+    target_trains = ("aligner", "extractor")
+    target_steps = PLAIN_STEPS
+    shares_auxiliary = True
+    bytes_per_round = "4 * ((2*K + 2) * (G + W + D) + (2*K + 1) * C) / T"
+    is_conditional = False
+
+    def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:
+        """Return the discriminator."""
+        return discriminator(config.model.dim * (num_classes(config.data) if self.is_conditional else 1))
+
+    def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return cross-entropy + λ · loss of the discriminator."""
+        losses = classification_loss(model, batch, features, config)
+        adversarial = self._discriminator_loss(model, batch, features, True, config.train.rounds)
+        loss = losses["loss"] + config.align.weight * adversarial
+        return losses | {"loss": loss, "adversarial": adversarial.detach()}
+
+    def target_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return λ · loss of the discriminator."""
+        adversarial = self._discriminator_loss(model, batch, features, False, config.train.rounds)
+        return {"loss": config.align.weight * adversarial, "adversarial": adversarial.detach()}
+
+    def _discriminator_loss(
+        self, model: DomainModel, batch: Batch, features: Tensor, is_source: bool, rounds: int
+    ) -> Tensor:
+        """Return half the squared cross-entropy on the client's own domain."""
+        aligned = model.align(features)
+        rows = conditioned(model, aligned) if self.is_conditional else aligned
+        return domain_loss(model.auxiliary, rows, is_source, growing_strength(batch.round, rounds)).square() / 2
 
 
-def target_loss(
-    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
-) -> Losses:
-    """λ · confusion."""
-    adversarial = confusion(conditional, model, batch, features, False, config.train.rounds)
-    return {"loss": config.align.weight * adversarial, "adversarial": adversarial.detach()}
+class ConditionalFADE(FADE):
+    """One discriminator for all clients, on features times class probabilities."""
 
-
-METHODS = tuple(
-    Method(
-        name,
-        partial(source_loss, conditional),
-        partial(target_loss, conditional),
-        partial(domain_discriminator, conditional),
-        shares_companion=True,
-    )
-    for name, conditional in (("fade-dann", False), ("fade-cdan", True))
-)
+    name = "fade-cdan"
+    summary = "fade-dann with features conditioned on predicted classes"
+    is_conditional = True

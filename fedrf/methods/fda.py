@@ -1,44 +1,54 @@
-"""FDA (Kang et al. 2022): MMD between clients of which the sources' features are encrypted.
+"""FDA (Kang et al. 2022): MMD between clients, for which the sources encrypt their features.
 
-What makes encryption possible is a cheap MMD: to second order in the distances a Gaussian kernel's is the squared
-distance between two means. Its gradient is linear in the other side's features, and sums are what Paillier's
-ciphertexts allow. So sources send [[z]], the target adds ciphertexts up and has only a mean decrypted
-(`encrypted_mean`, for real, with the package phe).
+Encryption needs a cheap MMD: to second order in the distances, that of a Gaussian kernel is the squared distance
+between two means. Its gradient is linear in the other side's features, and Paillier ciphertexts can be added. So
+sources send [[z]], the target adds ciphertexts, and only a mean is decrypted (`encrypted_mean` does it with the
+package phe).
 
-In a run of many rounds numbers go as they are and count as ciphertexts of 512 bytes (keys of 2048 bits): no result
-would differ, and one batch would take minutes.
+In a run, plain numbers are sent and counted as ciphertexts of 512 bytes (keys of 2048 bits): the result is the same,
+and encrypting one batch takes minutes.
 
 Sent every round: B aligned features, encrypted from each source up and down to the target, plain from the target up and
 down to each source; m ciphertexts, the mean, from the target to each source, and m decrypted numbers back. Once: each
-source's public key, 256 bytes. Every T rounds as f-DAN. Bytes a round, P = 512:
-``2*K * (B + 1)*m * P + 4 * (K + 1) * B*m + 4 * 2*K * m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T``. Asynchronous:
-no, the mean is decrypted by who sent it, in the same round.
+source's public key, 256 bytes. Every T rounds as f-DAN. The sender decrypts the mean in the same round, so the method
+is synchronous.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from fedrf.methods import f_dan
-from fedrf.methods.base import Method
+from fedrf.methods.averaging import NETWORK_AND_MESSAGES
+from fedrf.methods.f_dan import FDAN
 from fedrf.methods.sample_mmd import linear_mmd
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PRECISION = 1e-7  # of numbers between −1 and 1
 
 
+class FDA(FDAN):
+    """MMD to second order between batches, with encrypted features of the sources."""
+
+    name = "fda"
+    summary = "linear MMD between batches, with encrypted features of the sources"
+    settings = {**NETWORK_AND_MESSAGES, "federation.mode": "sync"}
+    encrypts = True
+    asynchronous = False
+    bytes_per_round = (
+        "2*K * (B + 1)*m * P + 4 * (K + 1) * B*m + 4 * 2*K * m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T"
+    )
+    distance = staticmethod(linear_mmd)
+
+
 def encrypt(public_key: Any, rows: Tensor) -> list[list[Any]]:
-    """Encrypt every number on its own, as a source does."""
-    # One precision for all: exponents are sent in the clear, and would tell magnitudes.
+    """Encrypt every number separately, as a source does."""
+    # One precision for all: exponents are not encrypted, and would reveal magnitudes.
     return [[public_key.encrypt(float(number), precision=PRECISION) for number in row] for row in rows]
 
 
 def encrypted_mean(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the mean of encrypted rows, still encrypted: what the target does, without any key."""
+    """Return the encrypted mean of encrypted rows, which the target computes without a key."""
     return [sum(column[1:], column[0]) * (1 / len(rows)) for column in zip(*rows, strict=True)]
-
-
-METHODS = (Method("fda", partial(f_dan.source_loss, linear_mmd), partial(f_dan.target_loss, linear_mmd)),)

@@ -1,44 +1,75 @@
-"""References that are not federated: all sources at one place, which may have the target's samples too.
+"""References that are not federated: one client has the samples of all sources, and possibly those of the target.
 
-`pooled` trains on all sources together, `pooled-dann` and `pooled-cdan` add a discriminator between sources and target,
-as Ganin et al. (2016) and Long et al. (2018) do. `target-oracle` trains with the labels of half of the target's samples
-and is scored on the other half: an oracle, which no method without these labels can be expected to reach.
+`pooled` trains on all sources together. `pooled-dann` and `pooled-cdan` add a discriminator between sources and target
+(Ganin et al. 2016, Long et al. 2018). `target-oracle` trains with the labels of half of the target's samples and is
+scored on the other half: an oracle, an upper bound for methods without these labels.
 
-Sent: all samples once, as they lie (`samples` in the ledger: this grows with n), and every T rounds G, W and C up, down
-to the target, and back, since an average of one is an average too. Bytes a round: ``4 * 3 * (G + W + C) / T``.
-Asynchronous: there is nobody to wait for.
+Sent: all samples once, in the size that they have on disk (`samples` in the ledger, which grows with n), and every T
+rounds G, W and C up, down to the target, and back: an average over one client is handled like any other.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torch import Tensor
+from fedrf.data.domains import num_classes
+from fedrf.methods.adversary import conditioned, discriminator, growing_strength, pair_loss
+from fedrf.methods.averaging import NETWORK
+from fedrf.methods.base import Inbox, Losses, Method, classification_loss
 
-from fedrf.config.schema import Config
-from fedrf.methods.adversary import conditioned, domain_discriminator, growing_strength, pair_loss
-from fedrf.methods.base import Inbox, Losses, Method, classification_loss, no_loss
-from fedrf.models.network import Batch, DomainModel
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-
-def adversarial_loss(
-    conditional: bool, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config
-) -> Losses:
-    """Cross-entropy + λ · confusion of both domains, through one network."""
-    losses, rows, strangers = (
-        classification_loss(model, batch, features, inbox, config),
-        model.align(features),
-        inbox.peers[0],
-    )
-    if conditional:
-        rows, strangers = conditioned(model, rows), conditioned(model, strangers)
-    confusion = pair_loss(model.companion, rows, strangers, True, growing_strength(batch.round, config.train.rounds))
-    return losses | {"loss": losses["loss"] + config.align.weight * confusion, "adversarial": confusion.detach()}
+    from fedrf.config.schema import Config
+    from fedrf.models.network import Batch, DomainModel
 
 
-METHODS = (
-    Method("pooled", classification_loss, no_loss),
-    Method("pooled-dann", partial(adversarial_loss, False), no_loss, partial(domain_discriminator, False)),
-    Method("pooled-cdan", partial(adversarial_loss, True), no_loss, partial(domain_discriminator, True)),
-    Method("target-oracle", classification_loss, no_loss),
-)
+class Pooled(Method):
+    """Cross-entropy on the samples of all sources."""
+
+    name = "pooled"
+    summary = "not federated: train on the samples of all sources"
+    settings = NETWORK
+    target_trains = ()
+    pooling: ClassVar[Literal["none", "sources", "all", "oracle"]] = "sources"
+    bytes_per_round = "4 * 3 * (G + W + C) / T"
+
+
+class PooledDANN(Pooled):
+    """A discriminator between pooled sources and target, on aligned features."""
+
+    name = "pooled-dann"
+    summary = "not federated: DANN on the samples of all domains"
+    pooling = "all"
+    is_conditional = False
+
+    def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:
+        """Return the discriminator."""
+        return discriminator(config.model.dim * (num_classes(config.data) if self.is_conditional else 1))
+
+    def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return cross-entropy + λ · loss of the discriminator; the peer is a batch of the target's samples."""
+        losses = classification_loss(model, batch, features, config)
+        rows, others = model.align(features), inbox.peers[0]
+        if self.is_conditional:
+            rows, others = conditioned(model, rows), conditioned(model, others)
+        strength = growing_strength(batch.round, config.train.rounds)
+        adversarial = pair_loss(model.auxiliary, rows, others, True, strength)
+        loss = losses["loss"] + config.align.weight * adversarial
+        return losses | {"loss": loss, "adversarial": adversarial.detach()}
+
+
+class PooledCDAN(PooledDANN):
+    """A discriminator between pooled sources and target, on features times class probabilities."""
+
+    name = "pooled-cdan"
+    summary = "not federated: CDAN on the samples of all domains"
+    is_conditional = True
+
+
+class TargetOracle(Pooled):
+    """Cross-entropy on half of the target's samples with their labels."""
+
+    name = "target-oracle"
+    summary = "oracle: train with labels of half of the target"
+    pooling = "oracle"

@@ -1,15 +1,19 @@
-"""MMD between samples: what f-DAN, FedKA and FDA minimise."""
+"""MMD between samples, as f-DAN, FedKA and FDA minimise it."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from fedrf.methods.lazy_torch import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels, in units of the mean squared distance
 
 
 def multi_kernel_mmd(rows: Tensor, others: Tensor) -> Tensor:
-    """Squared MMD for the mean of five Gaussian kernels, as a double sum over all pairs (Long et al. 2015).
+    """Return the squared MMD for the mean of five Gaussian kernels, as a double sum (Long et al. 2015).
 
     Kernels are exp(−d²/w), with w the mean squared distance between different samples times `WIDTHS`.
     """
@@ -23,5 +27,5 @@ def multi_kernel_mmd(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def linear_mmd(rows: Tensor, others: Tensor) -> Tensor:
-    """Squared distance between the means: what a Gaussian kernel's MMD is to second order in the distances."""
+    """Return the squared distance between the means: the MMD of a Gaussian kernel to second order in the distances."""
     return (rows.mean(0) - others.mean(0)).square().sum()

@@ -1,11 +1,19 @@
 """One average: each source trains alone to the end, and then their networks are averaged, weighted by sample counts.
 
-Sent: G, W and C of each source once, after the last round, and the average down to all. Bytes a round: ``0``.
-Asynchronous: yes.
+Sent: G, W and C of each source once, after the last round, and the average down to all.
 """
 
 from __future__ import annotations
 
-from fedrf.methods.base import Method, classification_loss, no_loss
+from fedrf.methods.averaging import WEIGHTED
+from fedrf.methods.base import Method
 
-METHODS = (Method("source-average", classification_loss, no_loss),)
+
+class SourceAverage(Method):
+    """Average of networks that were trained independently."""
+
+    name = "source-average"
+    summary = "average the sources' networks once, at the end"
+    settings = {**WEIGHTED, "federation.classifier_interval": "last"}
+    target_trains = ()
+    bytes_per_round = "0"

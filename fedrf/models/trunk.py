@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrf.data.samples import Content
-from fedrf.models.extractors import Preparation
+from fedrf.models.extractors.preparation import Preparation
 
 # Every forward pass has this many samples; smaller batches are padded. The output of a sample is then bitwise the same,
 # whichever samples share its batch.

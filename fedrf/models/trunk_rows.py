@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import Joined, Samples
-from fedrf.models.extractors import Preparation
+from fedrf.models.extractors.preparation import Preparation
 from fedrf.models.trunk import BATCH_SIZE, Indices, Trunk
 from fedrf.models.trunk_cache import Entry
 

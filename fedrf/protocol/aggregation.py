@@ -1,28 +1,49 @@
-"""Aggregation rules: pure functions from the parameters of K clients, of one shape, and their weights to one of it.
+"""Aggregation rules: pure functions from the parameters of K clients, and their weights, to one array of that shape.
 
-Weights are positive and need not sum to 1; rules that rank clients or coordinates ignore them. None of the rules
-depends on the order of the clients, up to rounding, and equal inputs pass through unchanged.
+Weights are positive and need not sum to 1; rules that rank clients or coordinates ignore them. No rule depends on the
+order of the clients, up to rounding, and equal inputs pass through unchanged.
+`fedrf.config.registry.AGGREGATION_RULES` finds rules by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 Weights = NDArray[np.float64]
-Rule = Callable[[Sequence[Array], Weights], Array]
-BLOCK = 32_768
+BLOCK = 32_768  # values that are averaged at a time, so that they stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An aggregation rule.
+
+    Attributes
+    ----------
+    combine
+        From the parameters of the clients, and their weights, to the aggregate.
+    weights
+        What weights are: equal, the clients' numbers of `samples`, or `chosen` by the target.
+    asynchronous
+        For rules that exist in async mode only: `mix` each update into the aggregate, or average a full `buffer`.
+    """
+
+    combine: Callable[[Sequence[Array], Weights], Array]
+    weights: Literal["equal", "samples", "chosen"] = "equal"
+    asynchronous: Literal["mix", "buffer"] | None = None
 
 
 def mean(clients: Sequence[Array], weights: Weights) -> Array:
-    """Weighted mean: FedAvg's for sample counts, the plain mean for equal weights."""
+    """Return the weighted mean: that of FedAvg for sample counts, the plain mean for equal weights."""
     shares = (weights / weights.sum()).astype(np.float32)
     result = clients[0].copy()
     flat, sent = result.reshape(-1), [values.reshape(-1) for values in clients]
-    # Block by block, so that it stays in the cache; by differences, which keep equal inputs equal to the last bit.
+    # Sums of differences keep equal inputs equal to the last bit.
     for start in range(0, flat.size, BLOCK):
         block = slice(start, start + BLOCK)
         for values, share in zip(sent[1:], shares[1:], strict=True):
@@ -31,12 +52,12 @@ def mean(clients: Sequence[Array], weights: Weights) -> Array:
 
 
 def median(clients: Sequence[Array], weights: Weights) -> Array:
-    """Median of each coordinate: up to half of the clients may send anything."""
+    """Return the median of each coordinate: robust against fewer than half of the clients."""
     return np.median(np.stack(clients), axis=0).astype(np.float32)
 
 
 def trimmed_mean(clients: Sequence[Array], weights: Weights) -> Array:
-    """Mean of each coordinate without its largest and smallest fifth, at least one of each where K > 2."""
+    """Return the mean of each coordinate without its largest and smallest fifth, at least one of each if K > 2."""
     count = len(clients)
     cut = max(1, count // 5) if count > 2 else 0
     kept = np.sort(np.stack(clients), axis=0)[cut : count - cut]
@@ -44,14 +65,14 @@ def trimmed_mean(clients: Sequence[Array], weights: Weights) -> Array:
 
 
 def krum(clients: Sequence[Array], weights: Weights) -> Array:
-    """Return the one client that is nearest to its neighbours (Blanchard et al. 2017).
+    """Return the parameters of the client that is nearest to its neighbours (Blanchard et al. 2017).
 
     Scores are sums of squared distances to the K − f − 2 nearest others, with f as large as K > 2f + 2 allows.
-    Between equal scores the bytes of the parameters decide, so that the order of the clients has no say.
+    Ties are broken by the bytes of the parameters, so that the order of the clients does not matter.
     """
     count = len(clients)
-    liars = max(0, (count - 3) // 2)
-    neighbours = max(1, count - liars - 2)
+    faulty = max(0, (count - 3) // 2)
+    neighbours = max(1, count - faulty - 2)
     squared = np.array([[np.square(a - b, dtype=np.float64).sum() for b in clients] for a in clients])
     scores = np.sort(squared, axis=1)[:, 1 : neighbours + 1].sum(axis=1)
     nearest = [values for values, score in zip(clients, scores, strict=True) if score == scores.min()]
@@ -59,13 +80,13 @@ def krum(clients: Sequence[Array], weights: Weights) -> Array:
 
 
 def geometric_median(clients: Sequence[Array], weights: Weights) -> Array:
-    """Point with the least sum of weighted distances to all clients, by Weiszfeld's iteration (Pillutla et al.)."""
+    """Return the point with the least sum of weighted distances, by Weiszfeld's iteration (Pillutla et al. 2022)."""
     flat = np.stack(clients).reshape(len(clients), -1).astype(np.float64)
-    origin = np.median(flat, axis=0)  # not a mean: one client far away would cost all the digits
+    origin = np.median(flat, axis=0)  # not a mean: one distant client would cost all significant digits
     rows = flat - origin
     point = np.zeros_like(origin)
     scale = np.median(np.linalg.norm(rows, axis=1))
-    for _ in range(100 if scale else 0):  # without a scale, half of the clients agree
+    for _ in range(100 if scale else 0):  # scale 0: half of the clients are equal
         distances = np.linalg.norm(rows - point, axis=1)
         pulls = weights / np.maximum(distances, 1e-9 * scale)
         moved = (pulls / pulls.sum()) @ rows
@@ -76,28 +97,39 @@ def geometric_median(clients: Sequence[Array], weights: Weights) -> Array:
     return (origin + point).astype(np.float32).reshape(clients[0].shape)
 
 
-RULES: dict[str, Rule] = {
-    "mean": mean,
-    "weighted": mean,
-    "chosen": mean,
-    "median": median,
-    "trimmed": trimmed_mean,
-    "krum": krum,
-    "geometric-median": geometric_median,
+BUILT_IN = {
+    "mean": Rule(mean),
+    "weighted": Rule(mean, weights="samples"),
+    "chosen": Rule(mean, weights="chosen"),
+    "median": Rule(median),
+    "trimmed": Rule(trimmed_mean),
+    "krum": Rule(krum),
+    "geometric-median": Rule(geometric_median),
+    "fedasync": Rule(mean, asynchronous="mix"),
+    "fedbuff": Rule(mean, asynchronous="buffer"),
 }
 
 
+def accept(definition: object) -> Rule:
+    """Return a rule, or the rule that a function of parameters and weights is."""
+    if isinstance(definition, Rule):
+        return definition
+    if not callable(definition):
+        raise ValueError(f"{definition!r} is neither a Rule nor a function of parameters and weights")
+    return Rule(definition)
+
+
 def staleness_weight(staleness: float, exponent: float) -> float:
-    """FedAsync's polynomial discount (1 + τ)^(−a) of a message that is τ rounds old (Xie et al. 2019)."""
+    """Return FedAsync's polynomial discount (1 + τ)^(−a) of a message that is τ rounds old (Xie et al. 2019)."""
     return float((1.0 + max(staleness, 0.0)) ** -exponent)
 
 
 def mix(current: Array, update: Array, weight: float) -> Array:
-    """FedAsync's step from the current parameters towards one client's: (1 − α) · current + α · update."""
+    """Return FedAsync's step from the current parameters towards one client's: (1 − α) · current + α · update."""
     return (current + weight * (update - current)).astype(current.dtype)
 
 
 def flush(buffer: Sequence[tuple[Array, float]]) -> Array:
-    """FedBuff: weighted mean of the updates in a full buffer (Nguyen et al. 2022)."""
+    """Return the weighted mean of the updates in a full buffer of FedBuff (Nguyen et al. 2022)."""
     updates, weights = zip(*buffer, strict=True)
     return mean(updates, np.asarray(weights, dtype=np.float64))

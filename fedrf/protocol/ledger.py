@@ -1,4 +1,4 @@
-"""What the coordinator counts and notes: bytes, refusals, ages of messages, figures and failures."""
+"""What the coordinator counts and records: bytes, refusals, ages of messages, figures and failures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrf.protocol.messages import AnyMessage, Metrics
+from fedrf.protocol.messages import Message
 
-MAX_NOTES = 100
+MAX_FAILURES = 100
 
 
 @dataclass
 class Ledger:
-    """Everything that a run's records are made from."""
+    """The records of a run.
+
+    Attributes
+    ----------
+    traffic
+        Bytes by direction (`up` to the coordinator, `down` to a client) and kind of message.
+    rows
+        Figures of clients that the driver has not read yet.
+    first_row
+        The number of the first of these rows.
+    refused
+        Numbers of refused messages by kind.
+    staleness
+        Numbers of messages by their age in rounds.
+    failures
+        Texts for the summary.
+    """
 
     traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -22,28 +38,37 @@ class Ledger:
     staleness: Counter[int] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def count(self, direction: str, message: AnyMessage) -> None:
-        """Count the bytes of a message, and note figures."""
+    def count(self, direction: str, message: Message) -> None:
+        """Count the bytes of a message."""
         self.count_bytes(direction, message.kind, message.nbytes)
-        if isinstance(message, Metrics):
-            self.rows.append({"client": message.sender, "round": message.round, **message.values})
-
-    def rows_from(self, cursor: int) -> list[dict[str, Any]]:
-        """Return figures from number `cursor` on, and forget those before: the driver has written them."""
-        self.rows = self.rows[max(0, cursor - self.first_row) :]
-        self.first_row = max(cursor, self.first_row)
-        return list(self.rows)
 
     def count_bytes(self, direction: str, kind: str, number: int) -> None:
         """Count bytes that go `up` to the coordinator or `down` to a client."""
         self.traffic[direction, kind] += number
 
-    def refuse(self, kind: str, reason: str) -> None:
-        """Count a message that is not used, and say why."""
-        self.refused[kind] += 1
-        self.note(f"refused: {reason}")
+    def count_relayed(self, message: Message) -> None:
+        """Count a message that is passed on to a client, and the answers that it causes."""
+        self.count("down", message)
+        for kind, number in message.relay_bytes.items():
+            for direction in ("up", "down"):
+                self.count_bytes(direction, kind, number)
 
-    def note(self, failure: str) -> None:
-        """Keep a failure for the summary; the first hundred tell enough."""
-        if len(self.failures) < MAX_NOTES:
+    def record(self, client: str, number: int, figures: dict[str, float]) -> None:
+        """Record the figures of a client."""
+        self.rows.append({"client": client, "round": number, **figures})
+
+    def rows_from(self, first: int) -> list[dict[str, Any]]:
+        """Return rows from number `first` on, and forget those before: the driver has written them."""
+        self.rows = self.rows[max(0, first - self.first_row) :]
+        self.first_row = max(first, self.first_row)
+        return list(self.rows)
+
+    def refuse(self, kind: str, reason: str) -> None:
+        """Count a message that is not used, and record why."""
+        self.refused[kind] += 1
+        self.record_failure(f"refused: {reason}")
+
+    def record_failure(self, failure: str) -> None:
+        """Record a failure for the summary; only the first hundred."""
+        if len(self.failures) < MAX_FAILURES:
             self.failures.append(failure)

@@ -1,59 +1,161 @@
 """What crosses between clients and coordinator, byte for byte.
 
 A message is a sender, a round, an attempt (how often the sender has been started) and numbers: float32 arrays or plain
-floats, never code, never samples. `Contract.check` is what the coordinator holds against every message that arrives.
+floats, no code and no samples. Each class knows the shape and the bounds of its numbers and whether it is relayed. A
+new kind of message is one more class. `check_message` is applied to every message that arrives at the coordinator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrf.config.schema import HIDDEN, Config
-from fedrf.data.registry import num_classes
+from fedrf.protocol.sizes import Sizes
 
 Array = NDArray[np.float32]
-NORM_SLACK = 1e-4  # of single precision, over thousands of squares
+NORM_SLACK = 1e-4  # rounding errors of single precision, over thousands of squares
 KEY_BYTES = 256  # of Paillier: 2048 bits
 CIPHERTEXT_BYTES = 2 * KEY_BYTES  # a number modulo the square of the key
+
+KINDS: dict[str, type[Message]] = {}
+
+
+class BadMessageError(ValueError):
+    """A message that must not be used; the text says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Numbers from one client, of one round."""
+    """Base class of all messages of one client in one round.
+
+    Attributes
+    ----------
+    kind
+        Name in the ledger. Subclasses with a `kind` are known to `check_message`.
+    is_relayed
+        Whether it is passed on to the peers unchanged.
+    is_part
+        Whether it carries a part of the model, which is averaged.
+    """
 
     kind: ClassVar[str]
+    is_relayed: ClassVar[bool] = False
+    is_part: ClassVar[bool] = False
     sender: str
     round: int
     attempt: int
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in vars(cls):
+            KINDS[cls.kind] = cls
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers in bytes, without what Ray adds to carry them."""
+        return 8 * len(self.numbers())
+
+    @property
+    def relay_bytes(self) -> dict[str, int]:
+        """Bytes of answers, by kind, that relaying causes in both directions."""
+        return {}
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Figures for the records; the coordinator uses all other messages."""
+        return {}
+
+    def numbers(self) -> list[Any]:
+        """Return what must be plain numbers."""
+        return [getattr(self, item.name) for item in fields(self) if item.name not in ("sender", "values")]
+
+    def check(self, sizes: Sizes) -> None:
+        """Raise `BadMessageError` if shape or bounds are wrong."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayMessage(Message):
+    """A float32 array."""
+
     values: Array
 
     @property
     def nbytes(self) -> int:
-        """Size of the numbers in bytes; what Ray adds to carry them is not counted."""
+        """Size of the array in bytes."""
         return int(self.values.nbytes)
 
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return the shape of the array; None as long as it is not known."""
+        return None
 
-class MeanEmbedding(Message):
-    """Σℓ: the mean of a client's random features, 2N numbers. The only kind that is passed on as it is."""
+    def has_shape(self, expected: tuple[int, ...]) -> bool:
+        """Tell whether the array has the shape."""
+        return self.values.shape == expected
+
+    def check(self, sizes: Sizes) -> None:
+        """Check type, shape, that numbers are finite, and bounds."""
+        where, values, expected = f"{self.kind} of {self.sender}", self.values, self.shape(sizes)
+        if not isinstance(values, np.ndarray) or values.dtype != np.float32:
+            raise BadMessageError(f"{where} must be a float32 array; got {getattr(values, 'dtype', type(values))}")
+        if expected is not None and not self.has_shape(expected):
+            raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
+        # A finite sum of squares implies that every number is finite, and is ten times cheaper to compute.
+        with np.errstate(over="ignore"):
+            norm = float(np.linalg.norm(values.ravel()))
+        if not isfinite(norm) and not np.isfinite(values).all():
+            raise BadMessageError(f"{where} has numbers that are not finite")
+        self.check_bounds(where, norm)
+
+    def check_bounds(self, where: str, norm: float) -> None:
+        """Raise `BadMessageError` if numbers are out of bounds."""
+
+
+class MeanEmbedding(ArrayMessage):
+    """Σℓ: the mean of a client's random features, 2N numbers."""
 
     kind = "mean_embedding"
+    is_relayed = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return (2N,)."""
+        return None if sizes.features is None else (sizes.features,)
+
+    def check_bounds(self, where: str, norm: float) -> None:
+        """Check that the norm is at most 1, as for every mean of unit vectors."""
+        if norm > 1 + NORM_SLACK:
+            raise BadMessageError(f"{where} has length {norm:.4g}; a mean of unit vectors has at most 1")
 
 
-class Features(Message):
-    """Aligned features of the samples in a batch, a row of m numbers each: what methods send that compare samples."""
+class Features(ArrayMessage):
+    """Aligned features of the samples in a batch, a row of m numbers each, for methods that compare samples."""
 
     kind = "features"
+    is_relayed = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return (batch size, m); a batch may be smaller."""
+        return (sizes.batch_size, sizes.dim)
+
+    def has_shape(self, expected: tuple[int, ...]) -> bool:
+        """Tell whether there are at most as many rows, and rows of that length."""
+        shape = self.values.shape
+        return len(shape) == 2 and shape[1] == expected[1] and 1 <= shape[0] <= expected[0]
+
+    def check_bounds(self, where: str, norm: float) -> None:
+        """Check that rows have at most unit norm."""
+        if (longest := float(np.linalg.norm(self.values, axis=1).max())) > 1 + NORM_SLACK:
+            raise BadMessageError(f"{where} has a row of length {longest:.4g}; aligned features have at most 1")
 
 
 class Ciphertexts(Features):
-    """The same under Paillier encryption: counted as such, and carried as they are, since no number would differ."""
+    """Features that count as Paillier ciphertexts; the numbers themselves are sent, so results are the same."""
 
     kind = "ciphertexts"
 
@@ -63,103 +165,159 @@ class Ciphertexts(Features):
         return int(self.values.size) * CIPHERTEXT_BYTES
 
     @property
-    def answered_by(self) -> dict[str, int]:
-        """The receiver's mean, still encrypted, for the sender, and what the sender makes of it, back, in bytes."""
+    def relay_bytes(self) -> dict[str, int]:
+        """The receiver's encrypted mean, for the sender, and the decrypted mean back."""
         width = self.values.shape[1]
         return {"ciphertexts": width * CIPHERTEXT_BYTES, "decrypted": width * self.values.itemsize}
 
 
-class Moments(Message):
+class Moments(ArrayMessage):
     """Mean and variance of each aligned feature over a batch, 2 × m numbers."""
 
     kind = "moments"
+    is_relayed = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return (2, m)."""
+        return (2, sizes.dim)
 
 
-class Aligner(Message):
+class Aligner(ArrayMessage):
     """W_RF: 2N × m numbers."""
 
     kind = "aligner"
+    is_part = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return (2N, m)."""
+        return None if sizes.features is None else (sizes.features, sizes.dim)
 
 
-class Classifier(Message):
-    """C: all its parameters, one after the other."""
+class Classifier(ArrayMessage):
+    """C: all its parameters as one vector."""
 
     kind = "classifier"
+    is_part = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return the number of parameters."""
+        return (sizes.classifier,)
 
 
-class Extractor(Message):
-    """The learnable part of G: all its parameters, one after the other."""
+class Extractor(ArrayMessage):
+    """The learnable part of G: all its parameters as one vector."""
 
     kind = "extractor"
+    is_part = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return the number of parameters."""
+        return None if sizes.extractor is None else (sizes.extractor,)
 
 
-class Companion(Message):
-    """What a method adds to the network: all parameters, one after the other."""
+class Auxiliary(ArrayMessage):
+    """The auxiliary network of a method: all its parameters as one vector."""
 
-    kind = "companion"
+    kind = "auxiliary"
+    is_part = True
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return the number of parameters."""
+        return None if sizes.auxiliary is None else (sizes.auxiliary,)
 
 
-class Weights(Message):
-    """What the target thinks of each client's parts: a number for each source, and the last for itself."""
+class SourceWeights(ArrayMessage):
+    """How much each client's parts count, chosen by the target: one number for each source, the last for itself."""
 
     kind = "weights"
 
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return the number of clients."""
+        return (sizes.clients,)
+
+    def check_bounds(self, where: str, norm: float) -> None:
+        """Check that weights are not negative, and that one is positive."""
+        if not (self.values.min() >= 0 and self.values.sum() > 0):
+            raise BadMessageError(f"{where} must be at least 0, and not all of them 0")
+
 
 @dataclass(frozen=True, eq=False)
-class _Counted(Message):
-    """Numbers that are a sum over n samples, and n."""
+class _SumMessage(ArrayMessage):
+    """A sum over n samples, and n."""
 
     count: int
 
     @property
     def nbytes(self) -> int:
-        """Size of the numbers in bytes."""
+        """Size of the array and of n in bytes."""
         return super().nbytes + 8
 
+    def check_bounds(self, where: str, norm: float) -> None:
+        """Check that n is positive."""
+        check_count(self, self.count)
 
-class Statistics(_Counted):
-    """For the warm start in one message: n, and below Σ1 the matrix ΣΣᵀ ((1 + 2N) × 2N)."""
+
+class Statistics(_SumMessage):
+    """For the warm start in one message: n, and a matrix with Σ1 in the first row and ΣΣᵀ below, (1 + 2N) × 2N."""
 
     kind = "statistics"
 
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return (1 + 2N, 2N)."""
+        return None if sizes.features is None else (sizes.features + 1, sizes.features)
 
-class Product(_Counted):
+
+class Product(_SumMessage):
     """For the warm start by subspace iteration: n with Σ1 (2N) at first, then ΣΣᵀQ, of the shape of the basis Q."""
 
     kind = "product"
 
 
-@dataclass(frozen=True)
-class Greeting:
-    """What a client tells once, before round 1: a kernel width that suits its data, sizes of its network, and n.
+@dataclass(frozen=True, eq=False)
+class Greeting(Message):
+    """What a client sends once, before round 1.
 
-    n is 1 unless the aggregation weighs by it.
+    Attributes
+    ----------
+    width
+        A kernel width for its data.
+    extractor, features, auxiliary
+        Sizes of its network.
+    count
+        n, if the aggregation weighs clients by it; otherwise 1.
     """
 
-    kind: ClassVar[str] = "greeting"
-    sender: str
-    round: int
-    attempt: int
+    kind = "greeting"
     width: float
     extractor: int
     count: int
     features: int = 0
-    companion: int = 0
+    auxiliary: int = 0
 
     @property
     def nbytes(self) -> int:
         """Size of the numbers in bytes."""
         return 40
 
+    def check(self, sizes: Sizes) -> None:
+        """Check that width and count are positive."""
+        check_count(self, self.count)
+        if not (self.width > 0 and isfinite(self.width)):
+            raise BadMessageError(f"greeting of {self.sender}: width must be positive and finite; got {self.width}")
 
-@dataclass(frozen=True)
-class Metrics:
+
+@dataclass(frozen=True, eq=False)
+class Metrics(Message):
     """Named figures for the display and the records: losses, scores, seconds."""
 
-    kind: ClassVar[str] = "metrics"
-    sender: str
-    round: int
-    attempt: int
+    kind = "metrics"
     values: Mapping[str, float]
 
     @property
@@ -167,132 +325,34 @@ class Metrics:
         """Size of the numbers in bytes."""
         return 8 * len(self.values)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures."""
+        return dict(self.values)
 
-AnyMessage = Message | Greeting | Metrics
-KINDS: dict[str, type[AnyMessage]] = {
-    one.kind: one
-    for one in (
-        MeanEmbedding,
-        Features,
-        Ciphertexts,
-        Moments,
-        Aligner,
-        Classifier,
-        Extractor,
-        Companion,
-        Weights,
-        Statistics,
-        Product,
-        Greeting,
-        Metrics,
-    )
-}
-# What goes on to the peers as it is; everything else stays with the coordinator, or is averaged.
-RELAYED = ("mean_embedding", "features", "ciphertexts", "moments")
+    def numbers(self) -> list[Any]:
+        """Return what must be plain numbers."""
+        return list(self.values.values())
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """One call of a client: what it sends in one phase of one round."""
-
-    sender: str
-    round: int
-    attempt: int
-    phase: str
-    messages: tuple[AnyMessage, ...] = ()
-    model_version: int = 0
+def check_count(message: Message, count: int) -> None:
+    """Raise `BadMessageError` unless the number of samples is positive."""
+    if count < 1:
+        raise BadMessageError(f"{message.kind} of {message.sender}: count must be at least 1; got {count}")
 
 
-@dataclass(frozen=True, eq=False)
-class Reply:
-    """What comes back: peers' Σℓ, aggregates for the parts to load, parts of single sources, and what to do next."""
-
-    embeddings: tuple[Message, ...] = ()
-    parts: Mapping[str, Any] = field(default_factory=dict)
-    ballots: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
-    model_version: int = 0
-    generation: int = 0
-    round: int = 0
-    stop: bool = False
-    refused: tuple[str, ...] = ()
-
-
-def known_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each kind of message that follows from the configuration; of samples, the most rows."""
-    size, dim, classes = 2 * config.model.num_features, config.model.dim, num_classes(config.data)
-    widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
-    classifier = sum((before + 1) * after for before, after in pairwise(widths))
-    return {
-        "mean_embedding": (size,),
-        "aligner": (size, dim),
-        "classifier": (classifier,),
-        "statistics": (size + 1, size),
-        "features": (config.train.batch_size, dim),
-        "ciphertexts": (config.train.batch_size, dim),
-        "moments": (2, dim),
-    }
-
-
-class BadMessageError(ValueError):
-    """A message that must not be used; the text says why."""
-
-
-@dataclass(frozen=True)
-class Contract:
-    """Who may send, and what shape each kind has."""
-
-    clients: tuple[str, ...]
-    shapes: Mapping[str, tuple[int, ...]]
-
-    def check(self, message: object, sender: str, round_number: int) -> None:
-        """Raise `BadMessageError` unless `message` is a known kind, from `sender`, for this round, and sound."""
-        kind = getattr(type(message), "kind", None)
-        if KINDS.get(str(kind)) is not type(message):
-            raise BadMessageError(f"{type(message).__name__} is no message; allowed: {', '.join(KINDS)}")
-        known: AnyMessage = message
-        if known.sender not in self.clients:
-            raise BadMessageError(f"unknown sender {known.sender!r}; known: {', '.join(self.clients)}")
-        if known.sender != sender:
-            raise BadMessageError(f"{kind} of {known.sender} in the envelope of {sender}")
-        if known.round != round_number:
-            raise BadMessageError(f"{kind} of {sender} is of round {known.round}; expected {round_number}")
-        numbers = known.values.values() if isinstance(known, Metrics) else _plain_numbers(known)
-        if not all(type(number) in (int, float) for number in numbers):
-            raise BadMessageError(f"{kind} of {sender} holds something that is no number")
-        count = getattr(known, "count", 1)
-        if count < 1:
-            raise BadMessageError(f"{kind} of {sender}: count must be at least 1; got {count}")
-        if isinstance(known, Greeting) and not (known.width > 0 and isfinite(known.width)):
-            raise BadMessageError(f"greeting of {sender}: width must be positive and finite; got {known.width}")
-        if isinstance(known, Message):
-            self._check_values(known)
-
-    def _check_values(self, message: Message) -> None:
-        where, values = f"{message.kind} of {message.sender}", message.values
-        if not isinstance(values, np.ndarray) or values.dtype != np.float32:
-            raise BadMessageError(f"{where} must be a float32 array; got {getattr(values, 'dtype', type(values))}")
-        expected = self.shapes.get(message.kind)
-        fits = expected is None or values.shape == expected
-        if isinstance(message, Features) and expected is not None:
-            fits = values.ndim == 2 and values.shape[1] == expected[1] and 1 <= len(values) <= expected[0]
-        if not fits:
-            raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
-        # The sum of squares is finite if every number is, and a tenth of the price of looking at each.
-        with np.errstate(over="ignore"):
-            length = float(np.linalg.norm(values.ravel()))
-        if not isfinite(length) and not np.isfinite(values).all():
-            raise BadMessageError(f"{where} has numbers that are not finite")
-        if isinstance(message, MeanEmbedding) and length > 1 + NORM_SLACK:
-            raise BadMessageError(f"{where} has length {length:.4g}; a mean of unit vectors has at most 1")
-        if isinstance(message, Features) and (longest := float(np.linalg.norm(values, axis=1).max())) > 1 + NORM_SLACK:
-            raise BadMessageError(f"{where} has a row of length {longest:.4g}; aligned features have at most 1")
-        if isinstance(message, Weights) and not (values.min() >= 0 and values.sum() > 0):
-            raise BadMessageError(f"{where} must be at least 0, and not all of them 0")
-
-
-def _plain_numbers(message: AnyMessage) -> list[Any]:
-    return [
-        getattr(message, name)
-        for name in ("round", "attempt", "count", "width", "extractor", "features", "companion")
-        if hasattr(message, name)
-    ]
+def check_message(message: object, sender: str, number: int, clients: Iterable[str], sizes: Sizes) -> Message:
+    """Return a message of a known kind, from `sender`, for round `number`, that is sound; raise otherwise."""
+    kind = getattr(type(message), "kind", None)
+    if not isinstance(message, Message) or KINDS.get(str(kind)) is not type(message):
+        raise BadMessageError(f"{type(message).__name__} is not a message; allowed: {', '.join(KINDS)}")
+    if message.sender not in clients:
+        raise BadMessageError(f"unknown sender {message.sender!r}; known: {', '.join(clients)}")
+    if message.sender != sender:
+        raise BadMessageError(f"{kind} of {message.sender} in the envelope of {sender}")
+    if message.round != number:
+        raise BadMessageError(f"{kind} of {sender} is of round {message.round}; expected {number}")
+    if not all(type(value) in (int, float) for value in message.numbers()):
+        raise BadMessageError(f"{kind} of {sender} holds something that is not a number")
+    message.check(sizes)
+    return message

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from fedrf.adaptation.selection import OF_SOURCES, SIGNS, best, evaluations, merit
+from fedrf.adaptation.selection import BY_SOURCES, SIGNS, best, evaluations, merit
 from fedrf.config.schema import TrackConfig
 
 
@@ -51,4 +51,4 @@ def test_the_scores_of_sources_are_means_of_their_newest_ones_and_their_last_one
     assert [row.get("validation") for row in seen] == pytest.approx([None, 0.5, 0.55, 0.8, 0.8])
     assert [row.get("dev") for row in seen] == [None] * 5
     assert best(seen, "validation") is seen[4]
-    assert all(score not in row for row in rows if row["client"] == "t" for score in OF_SOURCES)
+    assert all(score not in row for row in rows if row["client"] == "t" for score in BY_SOURCES)

@@ -11,7 +11,8 @@ from rich.console import Console
 from fedrf.cli.data_check import ClientShare, DomainCheck, Report, check, print_report, print_survey, survey
 from fedrf.config.loader import load_config
 from fedrf.data.partition import PARTITIONERS
-from fedrf.data.registry import DATASETS, clients_of, load_samples
+from fedrf.config.registry import DATASETS
+from fedrf.data.domains import clients_of, load_samples
 
 SIZES = {"amazon": 6, "dslr": 4, "webcam": 5}
 
@@ -36,7 +37,7 @@ def root(tmp_path):
 @pytest.fixture
 def small_office(root, monkeypatch):
     """The same as an Office-31 that is as small as that."""
-    office = DATASETS["office31"]
+    office = DATASETS.find("office31")
     monkeypatch.setattr(type(office), "class_names", ("mug", "pen"))
     monkeypatch.setattr(type(office), "counts", {domain: (size, 2 * size) for domain, size in SIZES.items()})
     return root
@@ -156,10 +157,10 @@ def test_clients_hold_what_they_hold_in_a_run(root, kind, more):
     overrides = [f"data.partition={kind}", "data.clients=3", "data.concentration=2", "seed=5", *more]
     report = check("folder", overrides, str(root))
     config = load_config(None, ["data.name=folder", f"data.root={root}", *overrides])
-    sources, target = clients_of(config.data)
+    sources, target = clients_of(config)
     assert [one.name for one in report.clients] == [*sources, target]
     for one in report.clients:
-        labels = load_samples(config.data, one.name, config.seed).labels
+        labels = load_samples(config, one.name).labels
         assert (one.samples, one.counts) == (len(labels), tuple(np.bincount(labels, minlength=2)))
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from fedrf.cli import doctor
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 
 
 def named(checks):
@@ -38,7 +38,7 @@ def test_datasets_are_found_domain_by_domain(quiet, tmp_path):
     check = named(doctor.examine(str(tmp_path)))["data: office31"]
     assert (check.status, check.found) == ("missing", "amazon")
     assert f"domain dslr not found; looked for {tmp_path}/Office-31/dslr" in check.advice
-    assert DATASETS["office31"].origin in check.advice
+    assert DATASETS.find("office31").origin in check.advice
     assert check.advice.endswith("also missing: webcam")
     for domain in ("dslr", "webcam"):
         (tmp_path / "Office-31" / domain).mkdir()

@@ -173,5 +173,5 @@ def test_the_readme_has_five_commands_and_names_only_what_exists():
     assert first.count("$ ") == len(first.splitlines()) == 5
     for name in re.findall(r"\bcluster/[\w.-]+", page):
         assert (ROOT / name).exists(), name
-    known = {key for key, *_ in Config.describe()}
+    known = {key for key, *_ in describe_keys()}
     assert set(re.findall(r"\b((?:resources|track)\.[a-z_]+)=", page)) <= known

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedrf.config.schema import DataConfig
 from fedrf.data.datasets import domainnet, office31, office_caltech10, office_home, visda_c
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 
 DIGITS = np.arange(20) % 10
 
@@ -20,7 +20,7 @@ def data(name, root, target="", **keys):
 
 
 def load(name, root, domain, **keys):
-    return DATASETS[name].load(data(name, root, **{"allow_partial": True, **keys}), domain)
+    return DATASETS.find(name).load(data(name, root, **{"allow_partial": True, **keys}), domain)
 
 
 def image(path, shade=100, size=(8, 6)):

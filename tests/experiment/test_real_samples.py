@@ -14,13 +14,14 @@ from PIL import Image
 import fedrf
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
-from fedrf.data.registry import load_samples, settle
+from fedrf.data.domains import load_samples, settle
 from fedrf.errors import RunFailedError
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
-from fedrf.models.extractors import Preparation, make_extractor
+from fedrf.models.extractors.builders import make_extractor
+from fedrf.models.extractors.preparation import Preparation
 from fedrf.protocol.messages import Reply
 from fedrf.runtime.local import LocalFederation
 from tests.conftest import TINY, final_weights
@@ -132,7 +133,7 @@ def test_ray_changes_no_bit(pictures, tmp_path, ray_session):
 
 def new_client(config, name):
     """A client that has greeted, as a site makes it."""
-    samples = load_samples(config.data, name)
+    samples = load_samples(config, name)
     shown = samples.without_labels() if name == config.data.target else samples
     place = ClientInfo(name, ("clinic", "ward"), config.data.target, None)
     answers = {"greet": (1.0, Reply()), "prepare": False}

@@ -175,7 +175,7 @@ def test_a_part_of_another_size_is_refused_whoever_sends_first(tmp_path):
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 def test_the_shapes_that_are_expected_are_those_of_the_model(kind):
-    from fedrf.models.extractors import make_extractor
+    from fedrf.models.extractors.builders import make_extractor
     from fedrf.models.network import DomainModel
     from fedrf.tca.random_features import RandomFourierFeatures
 

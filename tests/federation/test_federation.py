@@ -14,7 +14,7 @@ import fedrf
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
 from fedrf.config.participation import membership
-from fedrf.data.registry import clients_of, load_samples
+from fedrf.data.domains import clients_of, load_samples
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
 from fedrf.federation.client import Client
@@ -57,8 +57,8 @@ def run_sniffed(overrides, folder):
 
 def new_client(config, name, folder):
     """A client that has greeted, but does not train."""
-    sources, target = clients_of(config.data)
-    samples = load_samples(config.data, name)
+    sources, target = clients_of(config)
+    samples = load_samples(config, name)
 
     def link(call, *arguments):
         assert call == "greet"
@@ -70,7 +70,7 @@ def new_client(config, name, folder):
 
 def algorithm_5(config, folder):
     """The paper's protocol as a plain loop with two barriers a round; returns everybody's model."""
-    sources, target = clients_of(config.data)
+    sources, target = clients_of(config)
     names = (*sources, target)
     clients = {name: new_client(config, name, folder) for name in names}
     models = {name: copy.deepcopy(clients[name].model) for name in names}
@@ -149,7 +149,7 @@ def test_sync_mode_is_algorithm_5(tmp_path, more):
 
 def test_only_embeddings_pass_between_clients_and_never_from_source_to_source(tmp_path):
     result, seen = run_sniffed(SYNC, tmp_path / "run")
-    _, target = clients_of(result.config.data)
+    _, target = clients_of(result.config)
     calls = [(arguments[0], answer) for name, arguments, answer in seen if name == "exchange"]
     assert len(calls) == 4 * 7
     for envelope, reply in calls:
@@ -224,7 +224,7 @@ def test_the_settings_of_the_paper_send_exactly_what_they_say(tmp_path, setting,
     overrides = {**SYNC, "method": method, **WITHOUT, **SETTINGS[setting]}
     config = load_config(None, overrides)
     result, _ = run_sniffed(overrides, tmp_path / "run")
-    sources, _ = clients_of(config.data)
+    sources, _ = clients_of(config)
     federation, rounds, size = config.federation, config.train.rounds, 4 * 60
     rounds_sets = [members_of(config, sources, number) for number in range(1, rounds + 1)]
     interval = federation.classifier_interval
@@ -269,7 +269,7 @@ def test_a_vote_counts_heads(tmp_path):
 def test_a_warm_start_is_the_pooled_solution(tmp_path, form):
     settings = {**SYNC, "align.warm_start": form, "model.sigma": 1.0, "align.gamma": 0.01}
     result, seen = run_sniffed(settings, tmp_path / "run")
-    sources, target = clients_of(result.config.data)
+    sources, target = clients_of(result.config)
     features = {}
     for name in (*sources, target):
         client = new_client(load_config(None, {**TINY, "model.sigma": 1.0}), name, tmp_path)
@@ -400,7 +400,7 @@ def test_without_waiting_the_target_sees_no_more_sources_than_the_setting_allows
     settings = {**TINY, "method": "fedrf-tca", "federation.messages": messages, "train.rounds": 20}
     result, seen = run_sniffed({**settings, "federation.participants": "random"}, tmp_path / "run")
     config = result.config
-    sources, target = clients_of(config.data)
+    sources, target = clients_of(config)
     for name, arguments, reply in seen:
         if name == "exchange" and arguments[0].sender == target and arguments[0].phase == "round":
             allowed = membership(sources, "random", messages, config.seed, arguments[0].round).mean_embedding

@@ -7,7 +7,7 @@ from fedrf import methods
 from fedrf.config.loader import load_config
 from fedrf.config.presets import PRESETS
 from fedrf.methods import METHODS, Inbox
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel
 from fedrf.tca.random_features import RandomFourierFeatures

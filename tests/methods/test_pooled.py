@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
-from fedrf.data.registry import POOL, load_samples, oracle_halves
+from fedrf.data.domains import POOL, load_samples, oracle_halves
 from fedrf.data.samples import Arrays, ImageFiles, Samples
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.worker import _open
@@ -74,7 +74,7 @@ def test_joined_rows_are_those_of_one_tensor(drawn):
 
 def test_each_domain_goes_through_the_layers_on_its_own(tmp_path):
     config = load_config(None, toy(tmp_path, "pooled"))
-    rows = trunk_rows(torch.nn.Identity(), None, load_samples(config.data, POOL), config.model)
+    rows = trunk_rows(torch.nn.Identity(), None, load_samples(config, POOL), config.model)
     alone = load_config(None, toy(tmp_path, "fedavg")).data
     expected = np.concatenate([load_samples(alone, name).array() for name in SOURCES])
     np.testing.assert_array_equal(rows[np.arange(42)].numpy(), expected)
@@ -117,7 +117,7 @@ def opened(tmp_path, method, name):
 @pytest.mark.parametrize("method", ["pooled", "pooled-dann", "pooled-cdan", "target-oracle"])
 def test_labels_of_the_target_are_for_the_oracle_alone(tmp_path, method):
     config = load_config(None, toy(tmp_path, method))
-    target = load_samples(config.data, TARGET)
+    target = load_samples(config, TARGET)
     at_target, told = opened(tmp_path, method, TARGET)
     assert at_target.samples.labels is None
     assert at_target.foreign is None
@@ -148,7 +148,7 @@ def copied(model, other):
 
 def pooled_loop(config, folder, loss):
     """One network trained by Adam; returns it, and as it was after round 6, when the target got it last."""
-    foreign = load_samples(config.data, TARGET).without_labels() if config.data.pooled == "all" else None
+    foreign = load_samples(config, TARGET).without_labels() if config.data.pooled == "all" else None
     client = new_client(config, POOL, folder, foreign)
     model = client.model
     received = new_client(config, POOL, folder, foreign).model
@@ -207,6 +207,6 @@ def test_one_network_is_trained_as_anywhere_else(tmp_path, method, loss):
     assert moved == own + (20 * (BYTES - 8) if method in ("pooled-dann", "pooled-cdan") else 0)
     with open(run.result.folder / "predictions.csv") as file:
         guesses = np.array([int(row["predicted"]) for row in csv.DictReader(file)])
-    target = load_samples(config.data, TARGET)
+    target = load_samples(config, TARGET)
     scored = oracle_halves(target, 0)[1] if method == "target-oracle" else np.arange(20)
     assert run.result.target_accuracy == pytest.approx((guesses == target.labels)[scored].mean())

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.network import DomainModel, NoRandomFeatures
 from fedrf.tca.random_features import RandomFourierFeatures
 

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
-from fedrf.data.registry import clients_of, load_samples
+from fedrf.data.domains import clients_of, load_samples
 from fedrf.experiment.results import RunFolder
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
@@ -91,8 +91,8 @@ class Sniffed:
 
 def new_client(config, name, folder, foreign=None):
     """A client that has greeted, but does not train."""
-    sources, target = clients_of(config.data)
-    samples = load_samples(config.data, name)
+    sources, target = clients_of(config)
+    samples = load_samples(config, name)
     shown = samples.without_labels() if name == target else samples
 
     def link(call, *arguments):

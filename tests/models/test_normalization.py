@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
-from fedrf.data.registry import load_samples
+from fedrf.data.domains import load_samples
 from fedrf.methods import METHODS, Inbox
 from fedrf.methods.autodial import FIRST, Mixture
 from fedrf.models.normalization import DomainNormalization, moments
@@ -119,7 +119,7 @@ def test_adabn_trains_with_batch_statistics_and_predicts_with_population_statist
     assert_same_networks(run, expected)
     with open(run.result.folder / "predictions.csv") as file:
         table = list(csv.DictReader(file))
-    inputs = torch.from_numpy(load_samples(config.data, TARGET).array())
+    inputs = torch.from_numpy(load_samples(config, TARGET).array())
     model = expected[TARGET]
     with torch.no_grad():
         logits = 10 * by_batch(model, inputs) @ model.classifier.weight.T + model.classifier.bias

@@ -13,7 +13,7 @@ from torch import nn
 from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import Arrays, CorruptImageError, ImageFiles, Samples
 from fedrf.models import trunk_rows as module
-from fedrf.models.extractors import Preparation
+from fedrf.models.extractors.preparation import Preparation
 from fedrf.models.trunk_cache import used_bytes
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 
@@ -173,7 +173,7 @@ from pathlib import Path
 from torch import nn
 from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import ImageFiles, Samples
-from fedrf.models.extractors import Preparation
+from fedrf.models.extractors.preparation import Preparation
 from fedrf.models import trunk, trunk_rows
 trunk.BATCH_SIZE = trunk_rows.BATCH_SIZE = 4
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
-from fedrf.data.registry import load_samples, settle
+from fedrf.data.domains import load_samples, settle
 from fedrf.estimators import RFTCA
 from tests.conftest import make_domains
 from tests.experiment.test_real_samples import write_pictures
@@ -138,7 +138,7 @@ def test_target_labels_do_not_affect_the_choice(features, tmp_path):
 def test_rows_equal_those_of_a_federated_run(features, tmp_path):
     config = features(lambda y: y)
     pooled = load_pooled(config)
-    parts = [load_samples(config.data, name) for name in ("a", "b", "t")]
+    parts = [load_samples(config, name) for name in ("a", "b", "t")]
     expected = np.concatenate([part.array() for part in parts])
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(pooled.rows, expected, atol=1e-6)

@@ -84,6 +84,7 @@ class Part(NamedTuple):
 class DigitFive(KnownDataset):
     """MNIST, MNIST-M, SVHN, Synthetic Digits and USPS, as files of the kinds that circulate."""
 
+    settings = {"model.extractor": "efficientnet-lite0-small", "adapt.consistency": 1.0}
     name = "digit-five"
     about = "the ten digits in 5 domains, images of 32 × 32"
     origin = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrf.config.schema import DataConfig
-from fedrf.data.dataset import find_child, some
+from fedrf.data.dataset import PHOTOGRAPHS, find_child, some
 from fedrf.data.datasets.image_lists import ImageList, keep_existing, read_list
 from fedrf.data.datasets.known_dataset import KnownDataset
 from fedrf.data.samples import ImageFiles, Samples
@@ -29,6 +29,7 @@ DOMAINS = {name: (name,) for name in COUNTS}
 class DomainNet(KnownDataset):
     """DomainNet, the cleaned version: `clipart/aircraft_carrier/*.jpg`, `clipart_train.txt`, `clipart_test.txt`."""
 
+    settings = PHOTOGRAPHS
     name = "domainnet"
     about = "345 classes in 6 domains, images"
     origin = "https://ai.bu.edu/M3SDA (cleaned version: an archive and two lists for each domain)"

@@ -16,6 +16,9 @@ from fedrf.data.samples import Arrays, Samples
 class FeatureFolder(Dataset):
     """Files `root/<domain>.npz`, `.mat` or `.safetensors`; a target may come without labels."""
 
+    content = "features"
+    settings = {"model.extractor": "identity"}
+    user_defined = True
     name = "features"
     about = "your own features: <domain>.npz, .mat or .safetensors"
     origin = "your own folder, data.root"

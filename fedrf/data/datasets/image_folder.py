@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedrf.config.schema import DataConfig
-from fedrf.data.dataset import Dataset, entries, find_child, plain, some
+from fedrf.data.dataset import PHOTOGRAPHS, Dataset, entries, find_child, plain, some
 from fedrf.data.datasets.known_dataset import KnownDataset
 from fedrf.data.samples import ImageFiles, Samples
 
@@ -79,6 +79,7 @@ class ClassFolders(KnownDataset):
         Class folders of another data set that may lie beside its own, and do not matter.
     """
 
+    settings = PHOTOGRAPHS
     class_aliases: ClassVar[Mapping[str, str]] = {}
     foreign_classes: ClassVar[Sequence[str]] = ()
 
@@ -137,6 +138,8 @@ class ClassFolders(KnownDataset):
 class ImageFolder(Dataset):
     """Any folder `root/<domain>/<class>/*.jpg`; a target may have its images without class folders, thus no labels."""
 
+    settings = PHOTOGRAPHS
+    user_defined = True
     name = "folder"
     about = "your own images: <domain>/<class>/*.jpg"
     origin = "your own folder, data.root"

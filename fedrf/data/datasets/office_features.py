@@ -25,6 +25,8 @@ class OfficeFeatures(KnownDataset):
         Number of columns.
     """
 
+    content = "features"
+    settings = {"model.extractor": "identity"}
     kinds: ClassVar[tuple[str, ...]]
     width: ClassVar[int]
 

@@ -1,145 +1,84 @@
-"""Feature extractors G by name."""
+"""Feature extractors G, one file each. `fedrf.config.registry.EXTRACTORS` finds them by name.
+
+Nothing here imports torch: the configuration is checked against `BUILT_IN` before any network is built.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
-from functools import partial
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-
-from fedrf.config.schema import WEIGHTS
-from fedrf.models.extractors.cnn import small_cnn
-from fedrf.models.extractors.efficientnet import efficientnet_lite0
-from fedrf.models.extractors.gradients import OrientedGradients
-from fedrf.models.extractors.layers import Pixels, ResidualBlock
-from fedrf.models.extractors.mlp import small_mlp
-from fedrf.models.extractors.preparation import Preparation
-from fedrf.models.extractors.resnet import resnet
-
-__all__ = ["BACKBONES", "EXTRACTORS", "Extractor", "Preparation", "make_extractor"]
+if TYPE_CHECKING:
+    from fedrf.models.extractors.extractor import Extractor
 
 Shape = tuple[int, ...]
 
-# For files of pictures, where the extractor has no size of its own.
-SMALL = Preparation(resize=32, crop=32)
 
+@dataclass(frozen=True)
+class ExtractorDefinition:
+    """What is known of an extractor before it is built.
 
-class Extractor(nn.Module):
-    """G: how pictures are prepared, a fixed `trunk`, computed once for each sample, and a learnable `adapter` on top.
-
-    Parameters
+    Attributes
     ----------
-    prepare
-        From a picture to the bytes that the trunk takes. None: samples are used as they are.
+    build
+        Returns a new extractor for samples of a shape and for `model.weights`. The shape is that of one sample in
+        memory, or None for image files of any size.
+    takes_features
+        Whether samples may be rows of features.
+    is_learned
+        Whether all its weights are random at first, so that it cannot be frozen.
+    has_weights
+        Whether `model.weights` applies to it.
     """
 
-    def __init__(
-        self, trunk: nn.Module, adapter: nn.Module, out_features: int, prepare: Preparation | None = None
-    ) -> None:
-        super().__init__()
-        self.trunk, self.adapter, self.out_features, self.prepare = trunk, adapter, out_features, prepare
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map samples to features."""
-        features: Tensor = self.adapter(self.trunk(x))
-        return features
-
-    def settled(self) -> nn.Module:
-        """Return what is computed once for each sample where the adapter is not trained either."""
-        if isinstance(self.adapter, ResidualBlock) and self.adapter.is_identity:
-            return self.trunk
-        return nn.Sequential(self.trunk, deepcopy(self.adapter))  # of which the target may train its own later
+    build: Callable[[Shape | None, str], Extractor]
+    takes_features: bool = False
+    is_learned: bool = False
+    has_weights: bool = False
 
 
-def _image_channels(name: str, shape: Shape, smallest: int) -> int:
-    if len(shape) != 3 or shape[0] < 1 or min(shape[1:]) < smallest:
-        raise ValueError(
-            f"extractor {name!r} needs images (channels, height, width) of at least {smallest} × {smallest} pixels; "
-            f"got samples of shape {shape}"
+def _built_by(function: str, *leading: str) -> Callable[[Shape | None, str], Extractor]:
+    """Return a function that imports its builder, and torch with it, when it is called."""
+
+    def build(shape: Shape | None, weights: str) -> Extractor:
+        extractor: Extractor = getattr(import_module("fedrf.models.extractors.builders"), function)(
+            *leading, shape, weights
         )
-    return shape[0]
+        return extractor
+
+    return build
 
 
-def _prepared(shape: Shape | None) -> tuple[Shape, Preparation | None]:
-    return ((3, SMALL.crop, SMALL.crop), SMALL) if shape is None else (shape, None)
-
-
-def _gradients(shape: Shape | None, _: str) -> Extractor:
-    (shape, prepare), histograms = _prepared(shape), OrientedGradients()
-    _image_channels("gradients", shape, max(histograms.grids))
-    size = histograms.out_features
-    return Extractor(nn.Sequential(Pixels(), histograms), ResidualBlock(size), size, prepare)
-
-
-def _cnn(shape: Shape | None, _: str) -> Extractor:
-    shape, prepare = _prepared(shape)
-    channels, out_features = _image_channels("cnn", shape, 4), 128
-    return Extractor(nn.Identity(), small_cnn(channels, out_features), out_features, prepare)
-
-
-def _mlp(shape: Shape | None, _: str) -> Extractor:
-    (shape, prepare), out_features = _prepared(shape), 128
-    if len(shape) not in (1, 3) or min(shape) < 1:
-        raise ValueError(f"extractor 'mlp' needs images or rows of features; got samples of shape {shape}")
-    return Extractor(nn.Identity(), small_mlp(shape, out_features), out_features, prepare)
-
-
-def _identity(shape: Shape | None, _: str) -> Extractor:
-    if shape is None:
-        images = ", ".join(name for name in EXTRACTORS if name != "identity")
-        raise ValueError(f"extractor 'identity' is for features: image files need one of {images}")
-    if len(shape) != 1 or shape[0] < 1:
-        raise ValueError(f"extractor 'identity' needs samples that are rows of features; got samples of shape {shape}")
-    return Extractor(nn.Identity(), ResidualBlock(shape[0]), shape[0])
-
-
-def _backbone(name: str, shape: Shape | None, weights: str) -> Extractor:
-    if shape is not None:
-        _image_channels(name, shape, 1)
-    return Extractor(*BACKBONES[name](name, weights))
-
-
-BACKBONES: dict[str, Callable[[str, str], tuple[nn.Module, nn.Module, int, Preparation]]] = {
-    "efficientnet-lite0": efficientnet_lite0,
-    "efficientnet-lite0-plus": efficientnet_lite0,
-    "efficientnet-lite0-small": efficientnet_lite0,
-    "resnet18": resnet,
-    "resnet50": resnet,
-    "resnet101": resnet,
-}
-EXTRACTORS: dict[str, Callable[[Shape | None, str], Extractor]] = {
-    "gradients": _gradients,
-    "cnn": _cnn,
-    "mlp": _mlp,
-    "identity": _identity,
-    **{name: partial(_backbone, name) for name in BACKBONES},
+BUILT_IN = {
+    "gradients": ExtractorDefinition(_built_by("build_gradients")),
+    "cnn": ExtractorDefinition(_built_by("build_cnn"), is_learned=True),
+    "mlp": ExtractorDefinition(_built_by("build_mlp"), takes_features=True, is_learned=True),
+    "identity": ExtractorDefinition(_built_by("build_identity"), takes_features=True),
+    **{
+        name: ExtractorDefinition(_built_by("build_backbone", name), has_weights=True)
+        for name in (
+            "efficientnet-lite0",
+            "efficientnet-lite0-plus",
+            "efficientnet-lite0-small",
+            "resnet18",
+            "resnet50",
+            "resnet101",
+        )
+    },
 }
 
 
-def make_extractor(name: str, shape: Shape | None, weights: str = "pretrained") -> Extractor:
-    """Return a new extractor, what is not pretrained of it drawn from PyTorch's global generator.
-
-    Parameters
-    ----------
-    name
-        ``gradients``: histograms of oriented gradients, with a residual block to adapt them; for images.
-        ``cnn``: a small convolutional network, all of it learned; for images.
-        ``mlp``: a small multilayer perceptron, all of it learned; for images or features.
-        ``identity``: ready-made features, with a residual block to adapt them.
-        ``efficientnet-lite0``: 1,280 features of a network for photographs, with a residual block to adapt them;
-        ``efficientnet-lite0-plus`` those of picture and mirror image, and the 1,000 classes that it was trained for;
-        ``efficientnet-lite0-small`` 2,720 features of small pictures and their negatives, from its first blocks.
-        ``resnet18``, ``resnet50``, ``resnet101``: torchvision's, the fourth stage is learned.
-    shape
-        Of one sample in memory: (channels, height, width) of an image, (p,) of a row of features.
-        None: files of pictures of any size.
-    weights
-        Of the last six: ``pretrained``, on ImageNet; ``none``: drawn; or a file of weights, ``.pth`` or
-        ``.safetensors``.
-    """
-    if name not in EXTRACTORS:
-        raise ValueError(f"extractor must be one of {', '.join(EXTRACTORS)}; got {name!r}")
-    if name not in BACKBONES and weights not in WEIGHTS:
-        raise ValueError(f"model.weights={weights}: extractor {name!r} has no weights to load; leave it at pretrained")
-    return EXTRACTORS[name](None if shape is None else tuple(shape), weights)
+def accept(definition: object) -> ExtractorDefinition:
+    """Return the definition of an extractor: itself, or made from a class or function that builds one."""
+    if isinstance(definition, ExtractorDefinition):
+        return definition
+    if not callable(definition):
+        raise ValueError(f"{definition!r} is neither a class of extractors nor a function that returns one")
+    return ExtractorDefinition(
+        definition,
+        takes_features=bool(getattr(definition, "takes_features", False)),
+        is_learned=bool(getattr(definition, "is_learned", False)),
+        has_weights=bool(getattr(definition, "has_weights", False)),
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from fedrf.config.schema import Config
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
-from fedrf.protocol.messages import Envelope, Reply
+from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.runtime.placement import Requirements
 
 SHARED_BYTES = 100_000  # larger arrays are put into shared memory, once for all clients

@@ -7,7 +7,7 @@ import pytest
 
 from fedrf.config.schema import DataConfig
 from fedrf.data.dataset import data_root, entries, find_child, plain, some
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from fedrf.data.samples import Arrays
 from tests.data.layouts import LAYOUTS, data
 
@@ -44,7 +44,7 @@ def test_each_tells_what_it_is_and_where_it_comes_from():
 
 def test_a_driver_that_knows_all_data_sets_imports_nothing_slow():
     code = (
-        "import sys, fedrf.data.registry; slow = {'torch', 'torchvision', 'scipy.io', 'sklearn', 'safetensors'}; "
+        "import sys, fedrf.data.domains; slow = {'torch', 'torchvision', 'scipy.io', 'sklearn', 'safetensors'}; "
         "print(sorted(slow & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
@@ -52,7 +52,7 @@ def test_a_driver_that_knows_all_data_sets_imports_nothing_slow():
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_small_version_loads(roots, name):
-    dataset, config = DATASETS[name], data(name, roots(name), allow_partial=True)
+    dataset, config = DATASETS.find(name), data(name, roots(name), allow_partial=True)
     domains, classes = dataset.domains(config), dataset.classes(config)
     assert len(domains) >= 2
     assert len(set(classes)) == len(classes)
@@ -77,7 +77,7 @@ def test_a_small_version_loads(roots, name):
 
 @pytest.mark.parametrize("name", sorted(set(LAYOUTS) - {"folder", "features"}))
 def test_a_small_version_is_refused_unless_that_is_meant(roots, name):
-    dataset, config = DATASETS[name], data(name, roots(name))
+    dataset, config = DATASETS.find(name), data(name, roots(name))
     domain = dataset.domains(config)[0]
     with pytest.raises(ValueError, match=r"expected [\d,]+.*data\.allow_partial=true") as caught:
         dataset.load(config, domain)
@@ -89,7 +89,7 @@ def test_a_small_version_is_refused_unless_that_is_meant(roots, name):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_root_may_be_the_folder_of_the_data_set_itself(roots, name):
-    dataset = DATASETS[name]
+    dataset = DATASETS.find(name)
     config = data(name, roots(name), allow_partial=True)
     own = data(name, dataset.home(config), allow_partial=True)
     for domain in dataset.domains(own):
@@ -98,7 +98,7 @@ def test_a_root_may_be_the_folder_of_the_data_set_itself(roots, name):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_missing_domain_is_told_with_the_place_and_where_to_get_it(tmp_path, name):
-    dataset, config = DATASETS[name], data(name, tmp_path)
+    dataset, config = DATASETS.find(name), data(name, tmp_path)
     domain = next(iter(dataset.domains(config)), "clinic")
     for look in (dataset.locate, dataset.load):
         with pytest.raises(ValueError, match="not found; looked for") as caught:
@@ -117,14 +117,14 @@ def test_a_root_is_needed_and_must_exist(tmp_path, monkeypatch, name):
     monkeypatch.delenv("FEDRF_DATA", raising=False)
     message = rf"data\.name={name} needs a data root: set data\.root or \$FEDRF_DATA"
     with pytest.raises(ValueError, match=message):
-        DATASETS[name].locate(DataConfig(name=name, target=""), "amazon" if "office" in name else "train")
+        DATASETS.find(name).locate(DataConfig(name=name, target=""), "amazon" if "office" in name else "train")
     with pytest.raises(ValueError, match=r"data\.root=.*/nowhere: no such folder"):
-        DATASETS[name].home(data(name, tmp_path / "nowhere"))
+        DATASETS.find(name).home(data(name, tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_parts_are_for_data_sets_that_have_them(roots, name):
-    dataset = DATASETS[name]
+    dataset = DATASETS.find(name)
     whole = data(name, roots(name), allow_partial=True, split="all")
     test = data(name, roots(name), allow_partial=True, split="test")
     domain = dataset.domains(whole)[0]
@@ -142,7 +142,7 @@ def test_parts_are_for_data_sets_that_have_them(roots, name):
 
 
 def test_images_in_memory_are_colour(roots):
-    samples = DATASETS["digit-five"].load(data("digit-five", roots("digit-five"), allow_partial=True), "usps")
+    samples = DATASETS.find("digit-five").load(data("digit-five", roots("digit-five"), allow_partial=True), "usps")
     assert isinstance(samples.content, Arrays)
     assert samples.content.shape == (3, 32, 32)
 
@@ -163,7 +163,7 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path):
     (tmp_path / "office31").mkdir()
     (tmp_path / "office31" / "amazon").touch()
     with pytest.raises(ValueError, match=r"office31/amazon: cannot be read \(Not a directory\)"):
-        DATASETS["office31"].load(data("office31", tmp_path), "amazon")
+        DATASETS.find("office31").load(data("office31", tmp_path), "amazon")
 
 
 def test_the_root_given_goes_before_that_of_the_environment(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedrf.data.datasets.digit_five import COUNTS, _resized
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from tests.data.layouts import (
     DIGITS,
     arrays,
@@ -22,7 +22,7 @@ from tests.data.layouts import (
     write_usps,
 )
 
-DIGIT_FIVE = DATASETS["digit-five"]
+DIGIT_FIVE = DATASETS.find("digit-five")
 
 
 def five(root, domain, **keys):

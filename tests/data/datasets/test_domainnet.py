@@ -3,10 +3,10 @@ import shutil
 import numpy as np
 import pytest
 
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from tests.data.layouts import data, image, lines, load, write_domainnet
 
-DOMAINNET = DATASETS["domainnet"]
+DOMAINNET = DATASETS.find("domainnet")
 
 
 def test_tables_agree_with_the_papers():

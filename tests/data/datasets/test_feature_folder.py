@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fedrf.data.registry import DATASETS, locate_all, settle
+from fedrf.config.registry import DATASETS
+from fedrf.data.domains import locate_all, settle
 from tests.data.layouts import arrays, data
 
-FEATURES = DATASETS["features"]
+FEATURES = DATASETS.find("features")
 ROWS = np.arange(12.0).reshape(4, 3)
 
 

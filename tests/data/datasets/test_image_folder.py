@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from fedrf.data.datasets.image_folder import list_images
-from fedrf.data.registry import DATASETS, settle
+from fedrf.config.registry import DATASETS
+from fedrf.data.domains import settle
 from fedrf.data.samples import CorruptImageError, ImageFiles
 from tests.data.layouts import data, image, images, write_folder
 
-FOLDER = DATASETS["folder"]
+FOLDER = DATASETS.find("folder")
 
 
 def test_classes_are_those_of_the_sources_and_never_of_the_target(tmp_path):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedrf.data.datasets import office31
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from tests.data.layouts import arrays, data, image, images, load, write_features, write_office31, write_office31_whole
 
-OFFICE31 = DATASETS["office31"]
+OFFICE31 = DATASETS.find("office31")
 
 
 def test_tables_agree_with_the_papers():
@@ -91,7 +91,7 @@ def test_images_without_class_folders_are_refused(tmp_path):
 
 def test_features_are_found_by_folder_or_by_name(tmp_path):
     write_features(tmp_path / "office31", ("amazon_surf", "amazon_decaf6", "Webcam-DeCAF"), 31, 4096)
-    decaf = DATASETS["office31-decaf6"]
+    decaf = DATASETS.find("office31-decaf6")
     assert decaf.locate(data("office31-decaf6", tmp_path), "amazon").name == "amazon_decaf6.mat"
     assert decaf.locate(data("office31-decaf6", tmp_path), "webcam").name == "Webcam-DeCAF.mat"
     write_features(tmp_path / "office31/DeCAF6", ("A", "w"), 31, 4096)

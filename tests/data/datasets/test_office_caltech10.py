@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrf.data.datasets import office_caltech10
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from tests.data.layouts import arrays, data, image, images, load, write_features, write_office31, write_office31_whole
 
 NAMES = "backpack touring-bike calculator head-phones computer-keyboard laptop-101 computer-monitor computer-mouse"
@@ -34,7 +34,7 @@ def test_classes_go_by_many_names(tmp_path, names):
 def test_an_office31_folder_serves_for_three_domains(tmp_path):
     write_office31_whole(tmp_path)
     (tmp_path / "office_caltech10/surf").mkdir(parents=True)
-    dataset, config = DATASETS["office-caltech10"], data("office-caltech10", tmp_path)
+    dataset, config = DATASETS.find("office-caltech10"), data("office-caltech10", tmp_path)
     assert dataset.domains(config) == ("amazon", "caltech", "dslr", "webcam")
     for domain in ("amazon", "dslr", "webcam"):
         samples = dataset.load(config, domain)
@@ -126,14 +126,14 @@ def test_the_message_tells_where_a_missing_file_would_be(tmp_path):
 @pytest.mark.realdata
 @pytest.mark.parametrize("domain", ["amazon", "dslr", "webcam"])
 def test_the_real_images(data_root, domain):
-    samples = DATASETS["office-caltech10"].load(data("office-caltech10", data_root), domain)
+    samples = DATASETS.find("office-caltech10").load(data("office-caltech10", data_root), domain)
     assert tuple(np.bincount(samples.labels)) == office_caltech10.COUNTS[domain]
 
 
 @pytest.mark.realdata
 @pytest.mark.parametrize("domain", ["amazon", "caltech", "dslr", "webcam"])
 def test_the_real_histograms(data_root, domain):
-    samples = DATASETS["office-caltech10-surf"].load(data("office-caltech10-surf", data_root), domain)
+    samples = DATASETS.find("office-caltech10-surf").load(data("office-caltech10-surf", data_root), domain)
     assert tuple(np.bincount(samples.labels)) == office_caltech10.COUNTS[domain]
     np.testing.assert_allclose(samples.array().sum(axis=1), 1, rtol=1e-5)
 
@@ -141,7 +141,7 @@ def test_the_real_histograms(data_root, domain):
 @pytest.mark.realdata
 @pytest.mark.parametrize("domain", ["dslr", "webcam"])
 def test_the_real_decaf6(data_root, domain):
-    samples = DATASETS["office-caltech10-decaf6"].load(data("office-caltech10-decaf6", data_root), domain)
+    samples = DATASETS.find("office-caltech10-decaf6").load(data("office-caltech10-decaf6", data_root), domain)
     assert tuple(np.bincount(samples.labels)) == office_caltech10.COUNTS[domain]
     assert samples.content.shape == (4096,)
 

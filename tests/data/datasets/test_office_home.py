@@ -3,10 +3,10 @@ import shutil
 import numpy as np
 import pytest
 
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from tests.data.layouts import data, images, load, write_office_home
 
-OFFICE_HOME = DATASETS["office-home"]
+OFFICE_HOME = DATASETS.find("office-home")
 
 
 def test_tables_agree_with_the_papers():

@@ -1,9 +1,9 @@
 import pytest
 
-from fedrf.data.registry import DATASETS
+from fedrf.config.registry import DATASETS
 from tests.data.layouts import data, image, lines, load, write_visda_c
 
-VISDA = DATASETS["visda-c"]
+VISDA = DATASETS.find("visda-c")
 
 
 def test_tables_agree_with_the_papers():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 
 EFFICIENTNETS = ("efficientnet-lite0", "efficientnet-lite0-plus", "efficientnet-lite0-small")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.preparation import Preparation
 from tests.models.extractors.images import noisy_patches
 

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from tests.models.extractors.images import noisy_patches
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from tests.models.extractors.images import noisy_patches
 
 

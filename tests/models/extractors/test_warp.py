@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrf.models.extractors import make_extractor
+from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.two_scales import NUM_VIEWS
 from fedrf.models.extractors.warp import SHEAR, SHIFT, draw_warps, warp
 

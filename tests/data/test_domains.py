@@ -3,7 +3,7 @@ import pytest
 
 from fedrf.config.loader import load_config
 from fedrf.config.schema import DataConfig
-from fedrf.data.registry import clients_of, load_domain, load_samples, num_classes, settle, sources_and_target
+from fedrf.data.domains import clients_of, load_domain, load_samples, num_classes, settle, sources_and_target
 from tests.data.layouts import write_visda_c
 
 

@@ -1,6 +1,6 @@
-"""Data sets by name, and who holds what: the clients of a run, and the samples of each.
+"""The domains and clients of a run, and the samples of each client.
 
-Nothing here imports torch: the driver uses it too.
+The driver uses this module too, so it does not import torch.
 """
 
 from __future__ import annotations
@@ -10,61 +10,31 @@ from zlib import crc32
 
 import numpy as np
 
-from fedrf.config.presets import OWN
-from fedrf.config.schema import DataConfig
-from fedrf.data.dataset import Dataset, data_root
-from fedrf.data.datasets.digit_five import DigitFive
-from fedrf.data.datasets.digit_four import DigitFour
-from fedrf.data.datasets.digits import Digits
-from fedrf.data.datasets.domainnet import DomainNet
-from fedrf.data.datasets.feature_folder import FeatureFolder
-from fedrf.data.datasets.image_folder import ImageFolder
-from fedrf.data.datasets.office31 import Office31, Office31Decaf6, Office31Surf
-from fedrf.data.datasets.office_caltech10 import OfficeCaltech10, OfficeCaltech10Decaf6, OfficeCaltech10Surf
-from fedrf.data.datasets.office_home import OfficeHome
-from fedrf.data.datasets.visda_c import VisdaC
+from fedrf.config.registry import DATASETS, METHODS
+from fedrf.config.schema import Config, DataConfig
+from fedrf.data.dataset import data_root
 from fedrf.data.partition import Integers, partition
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
 
-POOL = "pooled"  # the client that has all sources, where data are pooled
-
-DATASETS: dict[str, Dataset] = {
-    one.name: one
-    for one in (
-        Digits(),
-        DigitFive(),
-        Office31(),
-        Office31Decaf6(),
-        Office31Surf(),
-        OfficeCaltech10(),
-        OfficeCaltech10Decaf6(),
-        OfficeCaltech10Surf(),
-        OfficeHome(),
-        DomainNet(),
-        VisdaC(),
-        DigitFour(),
-        ImageFolder(),
-        FeatureFolder(),
-    )
-}
+POOL = "pool"  # the client that has the samples of all sources, for references that are not federated
 
 
-def settle(config: DataConfig) -> DataConfig:
-    """Write down what this machine knows and a client elsewhere, or a later day, may not: root, sources, classes."""
+def resolve_data(config: DataConfig) -> DataConfig:
+    """Replace defaults that depend on this machine by their values: root, sources and classes."""
     root = data_root(config.root)
-    given = {"root": str(root.resolve())} if root else {}
-    settled = config.model_copy(update=given)
-    settled = settled.model_copy(update={"sources": sources_and_target(settled)[0]})
-    if settled.name in OWN and settled.classes is None:
-        settled = settled.model_copy(update={"classes": DATASETS[settled.name].classes(settled)})
-    return settled
+    resolved = config.model_copy(update={"root": str(root.resolve())} if root else {})
+    resolved = resolved.model_copy(update={"sources": sources_and_target(resolved)[0]})
+    dataset = DATASETS.find(resolved.name)
+    if dataset.user_defined and resolved.classes is None:
+        resolved = resolved.model_copy(update={"classes": dataset.classes(resolved)})
+    return resolved
 
 
 def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
     """Return the source domains and the target; a `ValueError` names what does not exist."""
     named = None if config.sources is None else (*config.sources, config.target)
-    dataset = DATASETS[config.name]
+    dataset = DATASETS.find(config.name)
     # Where all names are given, a driver need not see the data.
     known = named if named and config.classes else dataset.domains(config)
     sources = config.sources or tuple(name for name in known if name != config.target)
@@ -78,28 +48,29 @@ def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
 
 def locate_all(config: DataConfig) -> None:
     """Raise a `ValueError` that tells what is missing, and where it was looked for, unless all domains are there."""
-    dataset, (sources, target) = DATASETS[config.name], sources_and_target(config)
+    dataset, (sources, target) = DATASETS.find(config.name), sources_and_target(config)
     for domain in (*sources, target):
         dataset.locate(config, domain)
     dataset.check_together(config, (*sources, target))
 
 
-def clients_of(config: DataConfig) -> tuple[tuple[str, ...], str]:
+def clients_of(config: Config) -> tuple[tuple[str, ...], str]:
     """Return the names of the source clients and of the target client.
 
-    A client is called as its domain; where a source is split, `domain:1`, `domain:2` and so on; where data are pooled,
-    there is one beside the target.
+    A client has the name of its domain; if a source is split, `domain:1`, `domain:2` and so on. If the method pools
+    data, there is one client besides the target.
     """
-    sources, target = sources_and_target(config)
-    if config.pooled != "none":
+    data = config.data
+    sources, target = sources_and_target(data)
+    if METHODS.find(config.method).pooling != "none":
         if target == POOL:
-            raise ValueError(f"data.target={target!r} is what the client with pooled samples is called: rename it")
+            raise ValueError(f"data.target={target!r} is also the name of the client with pooled samples: rename it")
         return (POOL,), target
-    if config.partition == "none":
+    if data.partition == "none":
         return sources, target
-    clients = tuple(client for domain in sources for client in _parts(config, domain))
+    clients = tuple(client for domain in sources for client in _parts(data, domain))
     if target in clients:
-        raise ValueError(f"data.target={target!r} is called like a part of a source: rename one of them")
+        raise ValueError(f"data.target={target!r} is also the name of a part of a source: rename one of them")
     return clients, target
 
 
@@ -109,19 +80,24 @@ def _parts(config: DataConfig, domain: str) -> list[str]:
 
 def num_classes(config: DataConfig) -> int:
     """Return the number of classes."""
-    return len(config.classes or ()) or DATASETS[config.name].num_classes(config)
+    return len(config.classes or ()) or DATASETS.find(config.name).num_classes(config)
 
 
 def class_names(config: DataConfig) -> tuple[str, ...]:
     """Return the names of the classes, in the order of the labels."""
-    return config.classes or DATASETS[config.name].classes(config)
+    return config.classes or DATASETS.find(config.name).classes(config)
 
 
-def load_samples(config: DataConfig, client: str, seed: int = 0) -> Samples:
+def load_samples(config: Config, client: str) -> Samples:
     """Return the samples of one client, with their labels."""
-    sources, target = sources_and_target(config)
-    if client == POOL and config.pooled != "none":
-        return _pooled(config, sources, target, seed)
+    pooling = METHODS.find(config.method).pooling
+    if client == POOL and pooling != "none":
+        return _pooled_samples(config, pooling)
+    return _own_samples(config.data, client, config.seed)
+
+
+def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
+    target = config.target
     domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
     samples = share_out(config, domain, load_domain(config, domain), seed)[client]
     if client != target and samples.labels is None:
@@ -129,19 +105,19 @@ def load_samples(config: DataConfig, client: str, seed: int = 0) -> Samples:
     return samples.standardised() if config.scale == "standard" else samples
 
 
-def _pooled(config: DataConfig, sources: tuple[str, ...], target: str, seed: int) -> Samples:
-    """Return what the client with pooled samples trains with: all sources, or half of the target."""
-    alone = config.model_copy(update={"pooled": "none"})
-    if config.pooled == "oracle":
-        samples = load_samples(alone, target, seed)
-        return samples.take(oracle_halves(samples, seed)[0])
-    return Samples.joined([load_samples(alone, domain, seed) for domain in sources])
+def _pooled_samples(config: Config, pooling: str) -> Samples:
+    """Return the training samples of the client with pooled samples: all sources, or half of the target."""
+    sources, target = sources_and_target(config.data)
+    if pooling == "oracle":
+        samples = _own_samples(config.data, target, config.seed)
+        return samples.take(oracle_halves(samples, config.seed)[0])
+    return Samples.joined([_own_samples(config.data, domain, config.seed) for domain in sources])
 
 
 def oracle_halves(samples: Samples, seed: int) -> tuple[Integers, Integers]:
     """Return the positions of target samples that an oracle trains with, and of those that it is scored on."""
     if samples.labels is None:
-        raise ValueError("data.pooled=oracle needs labels of the target, and there are none")
+        raise ValueError("an oracle needs labels of the target, and it has none")
     return hold_out(samples.labels, 0.5, np.random.RandomState([seed, 0x0AC1E]))
 
 
@@ -160,7 +136,7 @@ def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> d
 
 def load_domain(config: DataConfig, domain: str) -> Samples:
     """Return the samples of a whole domain, or as many as `data.samples` allows, without corrupt files if wished."""
-    dataset = DATASETS[config.name]
+    dataset = DATASETS.find(config.name)
     samples = dataset.load(config, domain)
     found, expected = len(samples) + samples.skipped, dataset.expected(config, domain)
     if expected and found not in expected:

@@ -1,0 +1,100 @@
+"""Which values of different sections can be combined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedrf.config.participation import is_empty
+from fedrf.config.registry import AGGREGATION_RULES, DATASETS, EXTRACTORS, METHODS, SCORES
+
+if TYPE_CHECKING:
+    from fedrf.config.schema import Config
+
+
+def check_consistency(config: Config) -> None:
+    """Raise a `ValueError` that names the key, the value and what is allowed."""
+    check_classifier(config)
+    check_model(config)
+    check_method(config)
+    check_aggregation(config)
+    check_selection(config)
+
+
+def check_classifier(config: Config) -> None:
+    """Check that the target receives a classifier."""
+    federation, rounds = config.federation, config.train.rounds
+    interval = federation.classifier_interval
+    if federation.prediction == "vote":
+        if config.adapt.when != "never":
+            raise ValueError("federation.prediction=vote has no single classifier to adapt: set adapt.when=never")
+    elif interval == "never" or (interval != "last" and interval > rounds and not federation.together):
+        raise ValueError(
+            f"federation.classifier_interval={interval} with train.rounds={rounds}: the target would never get a "
+            "classifier; allowed: at most train.rounds, or federation.prediction=vote"
+        )
+    elif is_empty(federation).classifier:
+        raise ValueError(
+            f"federation.classifiers_from={federation.classifiers_from}: the target would never get a classifier; "
+            "name sources whose C is averaged, or set federation.prediction=vote"
+        )
+
+
+def check_model(config: Config) -> None:
+    """Check that the extractor fits the data, and the aligner the random features."""
+    model, dataset = config.model, DATASETS.find(config.data.name)
+    extractor = EXTRACTORS.find(model.extractor)
+    if dataset.content == "features" and not extractor.takes_features:
+        allowed = " or ".join(name for name, known in EXTRACTORS.items() if known.takes_features)
+        raise ValueError(
+            f"model.extractor={model.extractor} is for images; data.name={config.data.name} needs {allowed}"
+        )
+    if extractor.is_learned and model.sharing == "frozen":
+        raise ValueError(
+            f"model.extractor={model.extractor} has random initial weights: set model.sharing to local or averaged"
+        )
+    if model.dim > 2 * model.num_features and model.kernel != "none":
+        raise ValueError(f"model.dim={model.dim} must not exceed 2 · model.num_features")
+    if model.kernel == "none" and config.align.warm_start != "none":
+        raise ValueError(
+            f"align.warm_start={config.align.warm_start} is for random features; model.kernel=none has none"
+        )
+
+
+def check_method(config: Config) -> None:
+    """Check what the method requires."""
+    method, name = METHODS.find(config.method), config.method
+    if not method.asynchronous and config.federation.mode == "async":
+        raise ValueError(f"federation.mode=async: method={name} needs sync, because its clients wait for each other")
+    if method.pooling != "none" and config.data.partition != "none":
+        raise ValueError(
+            f"data.partition={config.data.partition} splits sources, and method={name} pools them: allowed: none"
+        )
+
+
+def check_aggregation(config: Config) -> None:
+    """Check that the aggregation rule can be used in this mode and with this method."""
+    federation = config.federation
+    rule = AGGREGATION_RULES.find(federation.aggregation)
+    if rule.asynchronous and federation.mode == "sync":
+        raise ValueError(f"federation.aggregation={federation.aggregation} is for federation.mode=async")
+    if rule.weights == "chosen" and not METHODS.find(config.method).weighs_sources:
+        raise ValueError(
+            f"federation.aggregation={federation.aggregation} needs a method that weighs sources; "
+            f"method={config.method} does not"
+        )
+
+
+def check_selection(config: Config) -> None:
+    """Check that the score by which evaluations are selected will be computed."""
+    select = config.track.select
+    if SCORES.find(select).by_sources and not config.data.validation:
+        raise ValueError(f"track.select={select} needs samples that sources hold out: set data.validation, say to 0.2")
+    if not SCORES.find(select).needs_embedding:
+        return
+    if METHODS.find(config.method).message != "mean_embedding":
+        raise ValueError(f"track.select={select} needs Σℓ of the target; method={config.method} does not send it")
+    if is_empty(config.federation).mean_embedding:
+        raise ValueError(
+            f"track.select={select} needs Σℓ of the target; "
+            f"federation.embeddings_from={config.federation.embeddings_from} sends none"
+        )

@@ -1,0 +1,74 @@
+"""summary.json: the result of a run in one file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrf.adaptation.selection import BUILT_IN, best, evaluations
+from fedrf.config.schema import Config
+from fedrf.experiment.resolve import warnings_about
+from fedrf.federation.status import Status
+
+ALWAYS_LISTED = ("mean_embedding", "aligner", "classifier", "extractor")
+
+
+def summarise(
+    config: Config,
+    sources: tuple[str, ...],
+    ended: str,
+    status: Status,
+    rows: list[dict[str, Any]],
+    failures: list[str],
+) -> dict[str, Any]:
+    """Return the content of summary.json.
+
+    `final` is the last evaluation, after everything; `selected` is the best one by the score `track.select`, chosen
+    without labels; `oracle` is the best one, chosen with them.
+    """
+    target, select = config.data.target, config.track.select
+    evaluated = evaluations(rows, target)
+    last: dict[str, Any] = next((row for row in reversed(evaluated) if row.get("final")), {})
+    rounds = max((row["round"] for row in rows if "step" not in row), default=0)
+    return {
+        "method": config.method,
+        "dataset": config.data.name,
+        "sources": list(sources),
+        "target": target,
+        "seed": config.seed,
+        "status": ended,
+        "rounds": rounds,
+        "target_accuracy": {
+            "final": last.get("accuracy"),
+            "selected": (best(evaluated, select) or {}).get("accuracy"),
+            "oracle": max((row["accuracy"] for row in evaluated if "accuracy" in row), default=None),
+        },
+        "target_information": last.get("information"),
+        "scores": {score: last[score] for score in dict.fromkeys((*BUILT_IN, select)) if score in last},
+        "source_accuracy": {
+            row["client"]: row["accuracy"] for row in rows if "accuracy" in row and row["client"] != target
+        },
+        "communication": _communication(status, rounds),
+        "seconds": {"total": status.seconds, "per_round": status.round_seconds / rounds if rounds else 0.0},
+        "measured": dict(status.measured),
+        "config_hash": config.digest,
+        "failures": [*failures, *status.failures],
+        "notes": [*warnings_about(config), *status.notes],
+    }
+
+
+def _communication(status: Status, rounds: int) -> dict[str, Any]:
+    by_kind = dict.fromkeys(ALWAYS_LISTED, 0)
+    for (_, kind), number in status.traffic.items():
+        by_kind[kind] = by_kind.get(kind, 0) + number
+    total = sum(by_kind.values())
+    return {
+        "bytes_total": total,
+        "bytes_per_round": total / rounds if rounds else 0.0,
+        "bytes_by_kind": by_kind,
+        "by_direction": {
+            wanted: {kind: number for (direction, kind), number in status.traffic.items() if direction == wanted}
+            for wanted in ("up", "down")
+        },
+        "refused": dict(status.refused),
+        "staleness": {str(age): number for age, number in sorted(status.staleness.items())},
+    }

@@ -1,0 +1,116 @@
+"""A client's connection to the coordinator: one method for each call, with typed arguments and results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.progress import Progress
+from fedrf.protocol.envelope import Envelope, Reply
+from fedrf.protocol.messages import ArrayMessage, Greeting, Message, Metrics, Product, Statistics
+
+if TYPE_CHECKING:
+    from fedrf.federation.warm_start import WarmStartReply
+
+Call = Callable[..., Any]
+
+
+class StoppedError(Exception):
+    """The coordinator asked the client to stop before its first round."""
+
+
+class Channel:
+    """What a client sends goes through here.
+
+    Parameters
+    ----------
+    info
+        The client.
+    call
+        Calls a method of the coordinator by name.
+    last_round
+        T, the number of rounds.
+
+    Attributes
+    ----------
+    progress
+        How far the client is, kept up to date with every reply.
+    waited
+        Seconds in which the client waited for replies.
+    """
+
+    def __init__(self, info: ClientInfo, call: Call, last_round: int) -> None:
+        self.info, self._call, self.last_round = info, call, last_round
+        self.progress = Progress()
+        self.waited = 0.0
+
+    def note(self, text: str) -> None:
+        """Send a note for the summary."""
+        self._call("note", text)
+
+    def report_preparation(self, done: int, total: int) -> None:
+        """Report how many samples are prepared."""
+        if self._call("prepare", self.info.name, done / total):
+            raise StoppedError
+
+    def count_samples(self, nbytes: int) -> None:
+        """Report the size of samples that were moved here, for references that pool data."""
+        self._call("count_samples", self.info.name, nbytes)
+
+    def greet(
+        self, width: float, count: int, *, features: int, extractor: int, auxiliary: int = 0
+    ) -> tuple[float, Reply]:
+        """Greet, wait for all clients, and return σ and the current model, if there is one."""
+        info = self.info
+        greeting = Greeting(info.name, 0, info.attempt, width, extractor, count, features, auxiliary)
+        answer: tuple[float, Reply] = self._call("greet", greeting)
+        if answer[1].stop:
+            raise StoppedError
+        return answer
+
+    def warm_start(self, step: int, kind: type[Statistics] | type[Product], values: Any, count: int) -> WarmStartReply:
+        """Send this client's part of one step of the warm start."""
+        message = kind(self.info.name, 0, self.info.attempt, values, count)
+        reply: WarmStartReply = self._call("warm_start", step, message)
+        return reply
+
+    def message(self, kind: type[ArrayMessage], values: Tensor, number: int) -> ArrayMessage:
+        """Return a message of round `number` with a copy of the values."""
+        # A copy: NumPy would share memory with weights that go on changing.
+        array = values.detach().to("cpu", torch.float32).numpy().copy()
+        return kind(self.info.name, number, self.info.attempt, array)
+
+    def exchange(self, phase: str, number: int, messages: Sequence[Message]) -> Reply:
+        """Send messages, with the figures that are due, and return the reply."""
+        info, progress = self.info, self.progress
+        if progress.figures:
+            messages = [*messages, Metrics(info.name, number, info.attempt, progress.figures)]
+            progress.figures = {}
+        envelope = Envelope(info.name, number, info.attempt, phase, tuple(messages), progress.model_version)
+        began = time.perf_counter()
+        reply: Reply = self._call("exchange", envelope)
+        self.waited += time.perf_counter() - began
+        progress.round = max(progress.round, min(reply.round, self.last_round))
+        progress.checkpoint_version = max(progress.checkpoint_version, reply.checkpoint_version)
+        progress.stopped = progress.stopped or reply.stop
+        return reply
+
+    def report(self, figures: dict[str, float]) -> None:
+        """Send figures outside of a round."""
+        if figures:
+            info, number = self.info, min(self.progress.round, self.last_round)
+            self.progress.stopped |= self._call("report", Metrics(info.name, number, info.attempt, figures))
+
+    def saved(self, version: int) -> int:
+        """Report that a checkpoint version is saved; return the oldest that must be kept."""
+        oldest: int = self._call("saved", self.info.name, version)
+        return oldest
+
+    def finish(self) -> None:
+        """Report that the client has ended."""
+        self._call("finish", self.info.name)

@@ -1,0 +1,100 @@
+"""What the coordinator answers: Σℓ of the peers, averages, and source models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fedrf.config.registry import METHODS
+from fedrf.config.schema import Config
+from fedrf.federation.aggregate import PARTS, Accepted, relayed
+from fedrf.federation.roster import Roster
+from fedrf.federation.source_models import complete_source_models
+from fedrf.federation.state import State
+from fedrf.protocol.aggregation import Array
+from fedrf.protocol.envelope import Envelope, Reply
+from fedrf.protocol.schedule import participants_of
+
+
+class PhaseResult(NamedTuple):
+    """The result of a phase of a round, the same for all clients.
+
+    Attributes
+    ----------
+    averaged
+        Parts of which there is an average.
+    checkpoint_version
+        The newest checkpoint version.
+    stop
+        Whether clients are asked to stop.
+    """
+
+    averaged: set[str]
+    checkpoint_version: int
+    stop: bool
+
+
+class Replies:
+    """Builds replies and counts their bytes."""
+
+    def __init__(self, config: Config, roster: Roster, state: State) -> None:
+        self.config, self.roster, self.state = config, roster, state
+        self.method = METHODS.find(config.method)
+        self._delivered: Counter[str] = Counter()  # how often the target has received each part
+
+    def build(self, envelope: Envelope, accepted: Accepted, result: PhaseResult, refused: tuple[str, ...]) -> Reply:
+        """Return Σℓ of the peers and each average that the sender is part of; the target gets all of them."""
+        state, is_target = self.state, envelope.sender == self.roster.target
+        members = participants_of(self.config, self.roster.sources, envelope.round).mean_embedding
+        embeddings = state.aggregate.peers(envelope.sender, members) if relayed(accepted) else ()
+        wanted = self._new_parts() if is_target else set(accepted)
+        parts = self._parts([part for part in PARTS if part in result.averaged & wanted], envelope.phase)
+        if is_target:
+            self._note_delivered(parts, envelope.phase)
+        models = self._source_models(envelope, result) if is_target else {}
+        for message in embeddings:
+            state.ledger.count_relayed(message)
+        for sent in (parts, *models.values()):
+            self._count(sent)
+        return Reply(
+            embeddings,
+            parts,
+            models,
+            model_version=state.aggregate.version,
+            checkpoint_version=result.checkpoint_version,
+            round=self.config.train.rounds if state.ending and not is_target else envelope.round,
+            stop=result.stop,
+            refused=refused,
+        )
+
+    def catch_up(self, completed_rounds: int, phase: str = "greet") -> Reply:
+        """Return the current round and model, for a client that joins late or again."""
+        parts = self._parts(self.state.aggregate.current, phase)
+        self._count(parts)
+        return Reply(parts=parts, round=max(0, completed_rounds), model_version=self.state.aggregate.version)
+
+    def _new_parts(self) -> set[str]:
+        changes = self.state.aggregate.changes
+        return {part for part in PARTS if changes[part] > self._delivered[part]}
+
+    def _parts(self, names: Iterable[str], phase: str) -> dict[str, Array]:
+        """Return averages to load, but in the middle of a round none that its messages were computed with."""
+        current = self.state.aggregate.current
+        fixed = ("extractor",) if self.method.message == "mean_embedding" else PARTS
+        return {part: current[part] for part in names if not (phase == "round" and part in fixed)}
+
+    def _note_delivered(self, parts: dict[str, Array], phase: str) -> None:
+        changes = self.state.aggregate.changes
+        self._delivered.update({part: changes[part] - self._delivered[part] for part in parts})
+        if phase == "final" and not changes["classifier"] and self.config.federation.prediction == "average":
+            self.state.ledger.record_failure("the target never received a classifier: its accuracy is meaningless")
+
+    def _source_models(self, envelope: Envelope, result: PhaseResult) -> dict[str, dict[str, Array]]:
+        if envelope.phase == "source_models" or (self.method.shows_sources and result.averaged):
+            return complete_source_models(self.config, self.state, self.roster.sources)
+        return {}
+
+    def _count(self, parts: dict[str, Array]) -> None:
+        for part, values in parts.items():
+            self.state.ledger.count_bytes("down", part, values.nbytes)

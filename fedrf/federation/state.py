@@ -1,0 +1,54 @@
+"""The coordinator's state: what a checkpoint keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fedrf.federation.aggregate import Aggregate
+from fedrf.protocol.aggregation import Array
+from fedrf.protocol.ledger import Ledger
+from fedrf.protocol.sizes import Sizes
+
+
+@dataclass
+class State:
+    """Everything that outlives a call.
+
+    Attributes
+    ----------
+    aggregate
+        The newest Σℓ of each client and the averages.
+    sizes
+        Sizes of messages.
+    sigma
+        The kernel width, once it is agreed on.
+    informative_gamma
+        The range of γ for which a warm start aligns and keeps variance, if there was one.
+    rounds
+        The round that each client has reached.
+    source_models
+        Parts of single sources, for methods that show them to the target and for majority votes.
+    last_closed
+        The last round and phase that ended in sync mode.
+    counted
+        Clients whose pooled samples have been counted.
+    ending
+        Async mode: whether the target has finished its rounds, so that sources skip to their last.
+    seconds, round_seconds
+        Time in all, and time in rounds.
+    ledger
+        Bytes, figures and failures.
+    """
+
+    aggregate: Aggregate
+    sizes: Sizes
+    sigma: float | None = None
+    informative_gamma: tuple[float, float] | None = None
+    rounds: dict[str, int] = field(default_factory=dict)
+    source_models: dict[str, dict[str, Array]] = field(default_factory=dict)
+    last_closed: tuple[int, int] = (0, 0)
+    counted: set[str] = field(default_factory=set)
+    ending: bool = False
+    seconds: float = 0.0
+    round_seconds: float = 0.0
+    ledger: Ledger = field(default_factory=Ledger)

@@ -1,0 +1,70 @@
+"""Rounds in sync mode: a call returns when all clients have made it. The same seed gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fedrf.config.registry import METHODS
+from fedrf.config.schema import Config
+from fedrf.federation.aggregate import Accepted
+from fedrf.federation.barrier import Barrier, Key
+from fedrf.federation.checkpoint_versions import CheckpointVersions
+from fedrf.federation.replies import PhaseResult
+from fedrf.federation.roster import Roster
+from fedrf.federation.source_models import store_source_models
+from fedrf.federation.state import State
+from fedrf.protocol.envelope import PHASES, Envelope
+
+
+class SyncRounds:
+    """The coordinator's side of rounds in which clients wait for each other."""
+
+    def __init__(
+        self,
+        config: Config,
+        roster: Roster,
+        state: State,
+        versions: CheckpointVersions,
+        leave: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        self.config, self.roster, self.state, self.versions = config, roster, state, versions
+        self._barrier = Barrier(roster.expected, self._close, leave)
+
+    async def answer(self, envelope: Envelope, accepted: Accepted) -> PhaseResult | None:
+        """Wait for the other clients and return the result of the phase; None if they went on without this one."""
+        key = (envelope.round, PHASES.index(envelope.phase))
+        if key <= self.state.last_closed:
+            return None
+        self.state.rounds[envelope.sender] = envelope.round
+        deadline = self.config.federation.deadline
+        result: PhaseResult = await self._barrier.wait(key, envelope.sender, accepted, deadline)
+        return result
+
+    def _close(self, key: Key, entries: dict[str, Accepted]) -> PhaseResult:
+        """Aggregate the messages of all clients in one phase of a round."""
+        number, position = key
+        state, phase = self.state, PHASES[position]
+        averaged: set[str] = set()
+        state.last_closed = (number, position)
+        if phase != "source_models":
+            averaged = state.aggregate.combine(entries)
+        if phase == "source_models" or (averaged and METHODS.find(self.config.method).shows_sources):
+            store_source_models(state, entries, self.roster.sources)
+        if phase == "round":
+            # After averaging: these aligners were trained with the embeddings of the round before.
+            state.aggregate.replace_embeddings(entries)
+        if phase in ("round", "final"):
+            self.versions.begin(force=self.roster.stopping or phase == "final")
+        return PhaseResult(averaged, self.versions.number, self.roster.stopping)
+
+    def completed_rounds(self) -> int:
+        """Return how many rounds are over."""
+        number, position = self.state.last_closed
+        return number if position >= PHASES.index("round") else number - 1
+
+    def recheck(self) -> None:
+        """Check again whether all expected clients have arrived."""
+        self._barrier.recheck()
+
+    def stop(self) -> None:
+        """Let clients end: the reply of the current round tells them to, and a version begins with it."""
