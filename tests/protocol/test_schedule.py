@@ -1,4 +1,4 @@
-"""What a client sends, round by round."""
+"""Which messages a client sends in which round."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def schedule(name="a", **overrides):
     return Schedule(config, name, ("a", "b", "c"), "t")
 
 
-def test_sources_send_what_they_train_and_the_target_only_its_embedding():
+def test_sources_send_the_parts_that_they_train_and_the_target_its_embedding():
     assert schedule().parts_after(5) == ("aligner", "classifier")
     assert schedule("t").parts_after(5) == ()
     assert schedule("t").sends_embedding(1)
@@ -27,37 +27,41 @@ def test_a_target_that_trains_sends_its_aligner_and_never_a_classifier():
 
 
 @pytest.mark.parametrize("interval", [1, 4, 200])
-def test_aligners_are_sent_every_so_many_rounds_and_after_the_last(interval):
-    one = schedule(federation__aligner_interval=interval, train__rounds=150)
-    sent = [t for t in range(1, 151) if "aligner" in one.parts_after(t)]
+def test_aligners_are_sent_at_their_interval_and_after_the_last_round(interval):
+    client = schedule(federation__aligner_interval=interval, train__rounds=150)
+    sent = [t for t in range(1, 151) if "aligner" in client.parts_after(t)]
     assert sent == sorted({*range(interval, 151, interval), 150})
 
 
 @pytest.mark.parametrize("interval", [1, 7, 150])
-def test_classifiers_are_sent_every_so_many_rounds(interval):
+def test_classifiers_are_sent_at_their_interval(interval):
     sent = [
         t for t in range(1, 151) if "classifier" in schedule(federation__classifier_interval=interval).parts_after(t)
     ]
     assert sent == list(range(interval, 151, interval))
 
 
-def test_extractors_are_sent_every_so_many_rounds_where_they_are_averaged():
-    one = schedule(model__sharing="averaged", model__extractor_interval=5)
-    assert [t for t in range(1, 16) if "extractor" in one.parts_after(t)] == [5, 10, 15]
-    assert [t for t in range(1, 16) if one.moves_extractor(t)] == [5, 10, 15]
+def test_extractors_are_sent_at_their_interval_if_they_are_averaged():
+    client = schedule(model__sharing="averaged", model__extractor_interval=5)
+    assert [t for t in range(1, 16) if "extractor" in client.parts_after(t)] == [5, 10, 15]
+    assert [t for t in range(1, 16) if client.averages_extractor(t)] == [5, 10, 15]
     assert not any("extractor" in schedule(model__sharing="local").parts_after(t) for t in range(1, 16))
 
 
-def test_the_target_is_silent_when_nobody_listens():
-    one = schedule("t", federation__participants="random")
+def test_the_target_sends_nothing_if_no_source_takes_part():
+    client = schedule("t", federation__participants="random")
     for number in range(1, 50):
-        assert one.sends_embedding(number) == bool(one.members(number).mean_embedding)
+        assert client.sends_embedding(number) == bool(client.participants(number).mean_embedding)
 
 
-def test_ballots():
+def test_parts_for_a_majority_vote():
     vote = {"federation__prediction": "vote", "adapt__when": "never"}
-    assert schedule().ballot == ()
-    assert schedule(**vote).ballot == ("classifier",)
-    assert schedule(method="source-only").ballot == ("classifier", "aligner")
-    assert schedule(method="source-only", model__sharing="local").ballot == ("classifier", "aligner", "extractor")
+    assert schedule().parts_for_vote == ()
+    assert schedule(**vote).parts_for_vote == ("classifier",)
+    assert schedule(method="source-only").parts_for_vote == ("classifier", "aligner")
+    assert schedule(method="source-only", model__sharing="local").parts_for_vote == (
+        "classifier",
+        "aligner",
+        "extractor",
+    )
     assert not any("classifier" in schedule(**vote).parts_after(t) for t in range(1, 9))

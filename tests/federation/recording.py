@@ -1,0 +1,58 @@
+"""Federations in threads that record all calls, and clients that do not train."""
+
+from fedrf.adaptation.evaluation import Evaluator
+from fedrf.config.loader import load_config
+from fedrf.data.domains import clients_of, load_samples
+from fedrf.experiment.driver import Experiment
+from fedrf.experiment.results import RunFolder
+from fedrf.federation.client import Client
+from fedrf.federation.client_info import ClientInfo
+from fedrf.protocol.envelope import Reply
+from fedrf.runtime.local import LocalFederation
+from tests.conftest import TINY
+
+SYNC = {**TINY, "federation.mode": "sync"}
+FIXED_SIGMA = {**TINY, "model.sigma": 1.0}
+
+
+class RecordingFederation(LocalFederation):
+    """Records every call to the coordinator, with its arguments and its result."""
+
+    def __init__(self, *arguments):
+        self.calls = []
+        super().__init__(*arguments)
+
+    def call(self, name, *arguments):
+        answer = super().call(name, *arguments)
+        self.calls.append((name, arguments, answer))
+        return answer
+
+
+def run_recorded(overrides, folder):
+    """Run a federation; return its result and the calls of the clients."""
+    config, federations = load_config(None, overrides), []
+
+    def make(*arguments):
+        federations.append(RecordingFederation(*arguments))
+        return federations[-1]
+
+    result = Experiment(config, RunFolder.create(config, folder), False).run(make)
+    return result, [call for call in federations[0].calls if call[0] not in ("poll", "leave", "stop")]
+
+
+def exchanges(calls):
+    """Return the envelope and the reply of every exchange."""
+    return [(arguments[0], answer) for name, arguments, answer in calls if name == "exchange"]
+
+
+def new_client(config, name, folder):
+    """A client that has greeted, but does not train."""
+    sources, target = clients_of(config)
+    samples = load_samples(config, name)
+
+    def call(method, *arguments):
+        assert method == "greet"
+        return config.model.sigma, Reply()
+
+    local = samples.without_labels() if name == target else samples
+    return Client(config, ClientInfo(name, sources, target, folder), local, call, Evaluator(samples.labels))

@@ -1,0 +1,111 @@
+"""Sync mode against algorithm 5 of the paper, written as a plain loop with two barriers a round."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+from fedrf.config.loader import load_config
+from fedrf.data.domains import clients_of
+from fedrf.federation.client import in_file
+from tests.federation.recording import SYNC, new_client, run_recorded
+from tests.federation.reference import batch_rows, participants
+
+LITERAL = {**SYNC, "method": "fedrf-tca", "model.sigma": 1.0}
+
+
+def algorithm_5(config, folder):
+    """Return the model of each client after all rounds."""
+    sources, target = clients_of(config)
+    names = (*sources, target)
+    clients = {name: new_client(config, name, folder) for name in names}
+    models = {name: copy.deepcopy(clients[name].module) for name in names}
+    federation, lr, optimizers = config.federation, config.train.lr, {}
+    for name, model in models.items():
+        classifier = [] if name == target else list(model.classifier.parameters())
+        trained = [model.aligner, *model.extractor.adapter.parameters(), *classifier]
+        optimizers[name] = torch.optim.Adam(trained, lr=lr)
+    for number in range(1, config.train.rounds + 1):
+        embedders, aligner_senders, classifier_senders = participants(sources, config, number)
+        features, labels = {}, {}
+        for position, name in enumerate(names):
+            samples = clients[name].module.samples
+            rows = batch_rows(config, position, len(samples.rows), number)
+            features[name] = models[name].features(samples.rows[rows])
+            labels[name] = None if name == target else samples.labels[rows]
+        own = {name: rows.mean(0) for name, rows in features.items()}
+        sent = {name: value.detach().clone() for name, value in own.items()}
+        for name in names:
+            loss = local_loss(name, target, models[name], features[name], labels[name], own, sent, embedders, sources)
+            if loss is not None:
+                optimizers[name].zero_grad()
+                loss.backward()
+                optimizers[name].step()
+        if number % federation.aligner_interval == 0 or number == config.train.rounds:
+            average(models, [name for name in sources if name in aligner_senders], target, "aligner")
+        if number % federation.classifier_interval == 0:
+            average(models, [name for name in sources if name in classifier_senders], target, "classifier")
+    return models
+
+
+def local_loss(name, target, model, features, labels, own, sent, embedders, sources):
+    """Return L_C + L_MMD at a source that takes part, L_C at another, and the mean of L_MMD at the target."""
+
+    def mmd(peer):
+        return ((own[name] - sent[peer]) @ model.aligner).square().sum()
+
+    if name == target:
+        pairs = [mmd(source) for source in sources if source in embedders]
+        return torch.stack(pairs).mean() if pairs else None
+    loss = cross_entropy(model.logits(features), labels)
+    return loss + mmd(target) if name in embedders else loss
+
+
+@torch.no_grad()
+def average(models, senders, target, part):
+    """Average over the senders, for W over the target too, and assign the average to all of them."""
+    counted = [*senders, target] if part == "aligner" else senders
+    if not counted:
+        return
+
+    def tensors(name):
+        return [models[name].aligner] if part == "aligner" else list(models[name].classifier.parameters())
+
+    for values in zip(*(tensors(name) for name in [*senders, target]), strict=True):
+        mean = torch.stack(values[: len(counted)]).mean(0)
+        for value in values:
+            value.copy_(mean)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"federation.participants": "random", "federation.classifier_interval": 3},
+        {
+            "federation.participants": "random",
+            "federation.aligners_from": "subset",
+            "federation.classifiers_from": "subset",
+        },
+        {
+            "federation.embeddings_from": "ordered",
+            "federation.aligners_from": "random",
+            "federation.classifiers_from": "same",
+            "train.rounds": 9,
+        },
+        {"federation.drop": 0.5, "federation.classifier_interval": 2},
+        {"federation.participants": "random", "federation.aligner_interval": 4},
+    ],
+    ids=["I", "III", "table III (III)", "C", "drop", "T_W"],
+)
+def test_sync_mode_is_algorithm_5(tmp_path, more):
+    overrides = {**LITERAL, "federation.classifier_interval": 1, **more}
+    expected = algorithm_5(load_config(None, overrides), tmp_path)
+    result, _ = run_recorded(overrides, tmp_path / "run")
+    for name, model in expected.items():
+        weights = load_file(result.folder / "checkpoints" / name / "final.safetensors")
+        for key, value in model.state_dict().items():
+            if not key.startswith("own_embedding."):
+                torch.testing.assert_close(weights[in_file(key)], value, rtol=1e-3, atol=1e-4, msg=f"{name}: {key}")

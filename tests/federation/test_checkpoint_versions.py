@@ -1,0 +1,129 @@
+"""Checkpoint versions, records, and the start and stop of a run, with toy clients."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from fedrf.config.loader import load_config
+from fedrf.federation.checkpoints import CoordinatorFiles, RunTakenOverError
+from fedrf.federation.coordinator import Coordinator
+from fedrf.protocol.messages import Greeting, Metrics
+from tests.federation.toy_coordinator import BASE, A, B, T, coordinator, envelope, exchange_all, run
+
+
+def test_a_client_that_was_away_keeps_the_file_that_a_valid_version_refers_to(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, federation__mode="async", federation__checkpoint_seconds=0)
+        needed = []
+        for number in range(1, 5):
+            await server.exchange(envelope(A, number))
+            reply = await server.exchange(envelope(T, number))
+            for name in (A, T) if number > 1 else (A, B, T):
+                await server.saved(name, reply.checkpoint_version)
+            if number == 1:
+                await server.leave(B, "gone")
+        needed.append(server.versions.oldest_needed(B))
+        await server.exchange(envelope(B, 4, attempt=1))
+        needed.append(await server.saved(B, server.versions.number))
+        return needed, server.versions.saved
+
+    needed, saved = run(main())
+    assert needed == [1, 1]  # both generations that count name B's first file
+    assert saved[B] == 4
+
+
+def test_a_version_is_valid_when_all_clients_have_saved_and_can_be_resumed(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, federation__checkpoint_seconds=0)
+        replies = await exchange_all(server, envelope(A, 1, embedding=[0.1, 0]), envelope(B, 1), envelope(T, 1))
+        counts = []
+        for name in (A, B, T):
+            await server.saved(name, replies[name].checkpoint_version)
+            counts.append(server.versions.files.newest)
+        return counts
+
+    assert run(main()) == [0, 0, 1]
+
+    async def resumed():
+        return Coordinator(load_config(None, BASE), (A, B), T, CoordinatorFiles(tmp_path), resume=True)
+
+    state, versions = run(resumed()).state, run(resumed()).versions
+    assert state.rounds == {A: 1, B: 1, T: 1}
+    assert (versions.number, versions.saved) == (1, {A: 1, B: 1, T: 1})
+    np.testing.assert_allclose(state.aggregate.embeddings[A][0].values, [0.1, 0])
+
+
+def test_only_two_versions_are_kept(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, federation__checkpoint_seconds=0)
+        for number in range(1, 6):
+            replies = await exchange_all(server, *(envelope(name, number) for name in (A, B, T)))
+            for name in (A, B, T):
+                oldest = await server.saved(name, replies[name].checkpoint_version)
+        return oldest
+
+    assert run(main()) == 4
+    assert sorted(path.name for path in (tmp_path / "checkpoints/coordinator").glob("*.*")) == [
+        "000004.pickle",
+        "000005.pickle",
+    ]
+
+
+def test_a_coordinator_whose_run_was_taken_over_can_no_longer_write(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, federation__checkpoint_seconds=0)
+        CoordinatorFiles.claim(tmp_path)
+        await exchange_all(server, *(envelope(name, 1) for name in (A, B, T)))
+
+    with pytest.raises(RunTakenOverError):
+        run(main())
+    assert CoordinatorFiles(tmp_path).newest == 0
+
+
+def test_rows_are_returned_once(tmp_path):
+    async def main():
+        server = coordinator(tmp_path)
+        await server.report(Metrics(A, 1, 0, {"loss": 1.0}))
+        first = await server.poll(0)
+        await server.report(Metrics(A, 2, 0, {"loss": 2.0}))
+        second = await server.poll(1)
+        return first.rows, second.rows, server.state.ledger.rows
+
+    first, second, kept = run(main())
+    assert first == [{"client": A, "round": 1, "loss": 1.0}]
+    assert second == kept == [{"client": A, "round": 2, "loss": 2.0}]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_rounds_do_not_begin_without_a_client_that_was_lost_during_preparation(tmp_path, mode):
+    async def main():
+        server = coordinator(tmp_path, federation__mode=mode)
+        waiting = [asyncio.ensure_future(server.greet(Greeting(name, 0, 1, 1.0, 5, 1))) for name in (A, B)]
+        assert await server.prepare(T, 0.5) is False
+        assert (await server.poll(0)).preparing == {T: 0.5}
+        await server.leave(T, "its process is gone")
+        await asyncio.sleep(0.05)
+        assert not any(future.done() for future in waiting)
+        await server.greet(Greeting(T, 0, 2, 4.0, 5, 1))
+        return await asyncio.gather(*waiting), await server.poll(0)
+
+    replies, status = run(main())
+    assert [sigma for sigma, _ in replies] == [1.0, 1.0]
+    assert status.preparing == {}
+    assert status.failures == [f"{T} left before round 1: its process is gone"]
+
+
+def test_waiting_clients_return_when_the_run_stops(tmp_path):
+    async def main():
+        server = coordinator(tmp_path)
+        waiting = asyncio.ensure_future(server.greet(Greeting(A, 0, 1, 1.0, 5, 1)))
+        await asyncio.sleep(0.05)
+        await server.stop()
+        late = await server.greet(Greeting(B, 0, 1, 1.0, 5, 1))
+        return await waiting, late, await server.prepare(T, 0.5)
+
+    waiting, late, asked = run(main())
+    assert waiting[1].stop
+    assert late[1].stop
+    assert asked
