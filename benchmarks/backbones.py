@@ -19,7 +19,8 @@ import torch
 from PIL import Image, ImageFilter
 
 from fedrf.config.schema import ModelConfig
-from fedrf.data.samples import ImageFiles, Samples
+from fedrf.data.content import ImageFiles
+from fedrf.data.samples import Samples
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.preparation import Preparation
 from fedrf.models.network import DomainModel

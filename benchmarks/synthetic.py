@@ -13,7 +13,8 @@ from typing import Any
 
 from fedrf.config.loader import load_config
 from fedrf.config.schema import Config
-from fedrf.data.samples import Arrays, Samples
+from fedrf.data.content import Arrays
+from fedrf.data.samples import Samples
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 
 SOURCES, TARGET = ("a", "b", "c", "d"), "t"

@@ -1,1 +1,1 @@
-"""Domains as data sets: labelled sources, an unlabelled target."""
+"""Domains of data sets: labelled sources and an unlabelled target."""

@@ -1,4 +1,4 @@
-"""What every data set can tell: its domains, its classes, and the samples of one domain; and how it complains."""
+"""Base class of data sets, and helpers to find and read their files."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from fedrf.config.schema import DataConfig
 from fedrf.data.samples import Samples
 
 # Settings of data sets of photographs.
-PHOTOGRAPHS: Mapping[str, Any] = {"model.extractor": "efficientnet-lite0-plus"}
+PHOTO_SETTINGS: Mapping[str, Any] = {"model.extractor": "efficientnet-lite0-plus"}
 
 
 class Dataset(ABC):
-    """One data set, or one form of it.
+    """A data set, or one form of it (images, or one kind of features).
 
     Attributes
     ----------
     name
         Value of `data.name`.
     about
-        What it is, in a few words.
+        Description in a few words.
     origin
-        Where people get it.
+        Where the data set can be downloaded.
     folders
         Names of its folder below the data root, the usual one first.
     splits
-        Official parts of each domain, if there are any; `data.split` chooses.
+        Official splits of each domain, if there are any; `data.split` selects.
     content
-        What samples are: `images` or rows of `features`.
+        Kind of samples: `images` or `features`.
     settings
         Defaults of configuration keys that differ from those of `fedrf.config.schema`.
     user_defined
-        Whether domains and classes are those of the user's files, and not known beforehand.
+        Whether domains and classes depend on the files of the user.
     """
 
     name: ClassVar[str]
@@ -57,45 +57,48 @@ class Dataset(ABC):
         """Return the names of the classes, in the order of their labels."""
 
     def num_classes(self, config: DataConfig) -> int:
-        """Return the number of classes; where a coordinator must do without the data, without reading them."""
+        """Return the number of classes; the coordinator calls this, and may have no access to the files."""
         return len(self.classes(config))
 
     @abstractmethod
     def load(self, config: DataConfig, domain: str) -> Samples:
-        """Return all samples of one domain, checked; a `ValueError` names the file or folder that is wrong."""
+        """Read and check all samples of one domain; a `ValueError` names an invalid file or folder."""
 
     @abstractmethod
     def locate(self, config: DataConfig, domain: str) -> Path | None:
-        """Return the file or folder of one domain without reading it; a `ValueError` tells where it was looked for.
+        """Return the file or folder of one domain without reading it; a `ValueError` lists the paths that were tried.
 
-        None where there is nothing to be found, because the samples are made on the spot.
+        None if the samples are generated and not read.
         """
 
     def check_together(self, config: DataConfig, domains: Sequence[str]) -> None:  # noqa: B027
-        """Make sure that these domains fit together, where that is not known beforehand."""
+        """Check that these domains are compatible, for example that they have the same number of columns."""
 
     def sources(self, config: DataConfig) -> tuple[str, ...]:
-        """Return the labelled domains: those that were named, else all but the target."""
+        """Return the labelled domains: `data.sources`, else all except the target."""
         return config.sources or tuple(name for name in self.domains(config) if name != config.target)
 
     def expected(self, config: DataConfig, domain: str) -> tuple[int, ...]:
-        """Return the numbers of samples that a whole domain may have; none where that is not known."""
+        """Return the sizes that a complete domain can have; empty if they are unknown."""
         return ()
 
-    def check_count(self, config: DataConfig, domain: str, found: int, where: Path, hint: str = "") -> None:
-        """Refuse a domain of another size, or with a `hint` at what is wrong, unless `data.allow_partial` is set."""
+    def check_count(self, config: DataConfig, domain: str, count: int, path: Path, details: str = "") -> None:
+        """Raise a `ValueError` if a domain is incomplete, unless `data.allow_partial` is set.
+
+        A domain is incomplete if its `count` is unexpected, or if there are `details` about what is missing.
+        """
         expected = self.expected(config, domain)
-        if expected and (found not in expected or hint) and not config.allow_partial:
-            wanted = " or ".join(f"{number:,}" for number in expected)
+        if expected and (count not in expected or details) and not config.allow_partial:
+            counts = " or ".join(f"{number:,}" for number in expected)
             raise ValueError(
-                f"{where}: {found:,} samples of {self.name}, domain {domain}; expected {wanted}{hint and ': ' + hint}. "
-                "Copy it again, or set data.allow_partial=true if that is meant"
+                f"{path}: {count:,} samples of {self.name}, domain {domain}; expected {counts}"
+                f"{details and ': ' + details}. Copy it again, or set data.allow_partial=true to use this part"
             )
 
     def home(self, config: DataConfig) -> Path:
         """Return the folder of the data set: one of `folders` below the data root, or the root itself."""
         if config.split == "test" and not self.splits:
-            raise ValueError(f"data.split=test: {self.name} does not come in such parts; leave data.split out")
+            raise ValueError(f"data.split=test: {self.name} has no official splits; remove data.split")
         root = data_root(config.root)
         if root is None:
             raise ValueError(f"data.name={self.name} needs a data root: set data.root or $FEDRF_DATA")
@@ -103,38 +106,40 @@ class Dataset(ABC):
             raise ValueError(f"data.root={root}: no such folder")
         return find_child(root, self.folders) or root
 
-    def missing(self, config: DataConfig, what: str, looked: Iterable[Path | str]) -> ValueError:
-        """Return the error for something that is not there."""
-        places = ", ".join(dict.fromkeys(str(place) for place in looked))
+    def not_found_error(self, config: DataConfig, what: str, candidates: Iterable[Path | str]) -> ValueError:
+        """Return the error for missing files; `candidates` are the paths that were tried."""
+        paths = ", ".join(dict.fromkeys(str(candidate) for candidate in candidates))
         home = self.home(config)
         if self.folders and home == data_root(config.root):
-            places += f", and for the folder {home / self.folders[0]}"
-        return ValueError(f"{self.name}: {what} not found; looked for {places}. To be had from {self.origin}")
+            paths += f", and for the folder {home / self.folders[0]}"
+        return ValueError(f"{self.name}: {what} not found; looked for {paths}. Available from {self.origin}")
 
 
-def data_root(given: str | Path | None = None) -> Path | None:
-    """Return where data sets are: what was given, else $FEDRF_DATA, else None."""
-    root = given or os.environ.get("FEDRF_DATA")
+def data_root(path: str | Path | None = None) -> Path | None:
+    """Return the folder of all data sets: the given path, else $FEDRF_DATA, else None."""
+    root = path or os.environ.get("FEDRF_DATA")
     return Path(root).expanduser() if root else None
 
 
 def find_child(folder: Path, names: Iterable[str]) -> Path | None:
-    """Return the entry of a folder that has one of these names, whatever its case, spaces, dashes and underscores."""
+    """Return the entry of a folder with one of these names; case, spaces, dashes and underscores are ignored."""
     if not os.path.isdir(folder):
         return None
-    children = {plain(entry.name): Path(entry.path) for entry in reversed(entries(folder))}
-    return next((children[plain(name)] for name in names if plain(name) in children), None)
+    children = {normalize_name(entry.name): Path(entry.path) for entry in reversed(list_entries(folder))}
+    return next((children[key] for key in map(normalize_name, names) if key in children), None)
 
 
-def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, by name; what systems put there (`.DS_Store`, `__MACOSX`) is left out."""
-    with reading(folder), os.scandir(folder) as found:
-        return sorted((one for one in found if not one.name.startswith((".", "__"))), key=lambda one: one.name)
+def list_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, sorted by name, without system files such as `.DS_Store` and `__MACOSX`."""
+    with wrap_read_errors(folder), os.scandir(folder) as entries:
+        return sorted(
+            (entry for entry in entries if not entry.name.startswith((".", "__"))), key=lambda entry: entry.name
+        )
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a file or folder is read into one line that names it."""
+def wrap_read_errors(path: Path) -> Iterator[None]:
+    """Turn any exception while a file or folder is read into a `ValueError` of one line that names the path."""
     try:
         yield
     except Exception as error:  # parsers raise anything from KeyError to zlib.error on a damaged file
@@ -143,12 +148,12 @@ def reading(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: cannot be read ({reason.splitlines()[0]})") from error
 
 
-def some(names: Sequence[object], limit: int = 5) -> str:
-    """Return the first few names, and how many more there are."""
+def abbreviate(names: Sequence[object], limit: int = 5) -> str:
+    """Return the first names, separated by commas, and the number of the others."""
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
     return ", ".join(str(name) for name in names[:limit]) + more
 
 
-def plain(name: str) -> str:
-    """Reduce a name to what people agree on."""
+def normalize_name(name: str) -> str:
+    """Return a name in lower case, without spaces, dashes and underscores."""
     return name.lower().translate(str.maketrans("", "", " -_"))

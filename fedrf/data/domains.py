@@ -32,22 +32,22 @@ def resolve_data(config: DataConfig) -> DataConfig:
 
 
 def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
-    """Return the source domains and the target; a `ValueError` names what does not exist."""
-    named = None if config.sources is None else (*config.sources, config.target)
+    """Return the source domains and the target; a `ValueError` names a domain that does not exist."""
+    given = None if config.sources is None else (*config.sources, config.target)
     dataset = DATASETS.find(config.name)
-    # Where all names are given, a driver need not see the data.
-    known = named if named and config.classes else dataset.domains(config)
-    sources = config.sources or tuple(name for name in known if name != config.target)
+    # If all names are given, the driver does not need access to the data.
+    domains = given if given and config.classes else dataset.domains(config)
+    sources = config.sources or tuple(name for name in domains if name != config.target)
     for key, name in [("data.target", config.target), *(("data.sources", name) for name in sources)]:
-        if name not in known:
-            raise ValueError(f"{key}={name!r}: the domains of {config.name} are {', '.join(known) or 'none'}")
+        if name not in domains:
+            raise ValueError(f"{key}={name!r}: the domains of {config.name} are {', '.join(domains) or 'none'}")
     if not sources:
         raise ValueError(f"data.target={config.target!r} is the only domain of {config.name}: there is no source")
     return sources, config.target
 
 
 def locate_all(config: DataConfig) -> None:
-    """Raise a `ValueError` that tells what is missing, and where it was looked for, unless all domains are there."""
+    """Raise a `ValueError` if the files of a domain are missing; it lists the paths that were tried."""
     dataset, (sources, target) = DATASETS.find(config.name), sources_and_target(config)
     for domain in (*sources, target):
         dataset.locate(config, domain)
@@ -99,7 +99,7 @@ def load_samples(config: Config, client: str) -> Samples:
 def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
     target = config.target
     domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
-    samples = share_out(config, domain, load_domain(config, domain), seed)[client]
+    samples = split_domain(config, domain, load_domain(config, domain), seed)[client]
     if client != target and samples.labels is None:
         raise ValueError(f"{domain} is a source and has no labels")
     return samples.standardised() if config.scale == "standard" else samples
@@ -115,14 +115,14 @@ def _pooled_samples(config: Config, pooling: str) -> Samples:
 
 
 def oracle_halves(samples: Samples, seed: int) -> tuple[Integers, Integers]:
-    """Return the positions of target samples that an oracle trains with, and of those that it is scored on."""
+    """Return the positions of the target samples that an oracle is trained on, and of those that it is scored on."""
     if samples.labels is None:
-        raise ValueError("an oracle needs labels of the target, and it has none")
+        raise ValueError("an oracle needs labels of the target, which has none")
     return hold_out(samples.labels, 0.5, np.random.RandomState([seed, 0x0AC1E]))
 
 
-def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:
-    """Return what each client has of a domain: all of it, unless it is a source and there is a partition."""
+def split_domain(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:
+    """Return the samples of each client of a domain: one client, unless a source is split by `data.partition`."""
     sources, target = sources_and_target(config)
     if config.partition == "none" or domain not in sources:
         return {domain: samples}
@@ -135,12 +135,12 @@ def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> d
 
 
 def load_domain(config: DataConfig, domain: str) -> Samples:
-    """Return the samples of a whole domain, or as many as `data.samples` allows, without corrupt files if wished."""
+    """Return the samples of a domain: at most `data.samples`, without corrupt files if `data.skip_corrupt` is set."""
     dataset = DATASETS.find(config.name)
     samples = dataset.load(config, domain)
-    found, expected = len(samples) + samples.skipped, dataset.expected(config, domain)
-    if expected and found not in expected:
-        samples = replace(samples, notes=(f"{domain}: {found:,} of {expected[0]:,} samples are there",))
+    count, expected = len(samples) + samples.skipped, dataset.expected(config, domain)
+    if expected and count not in expected:
+        samples = replace(samples, notes=(f"{domain}: {count:,} of {expected[0]:,} samples are present",))
     if config.samples is not None and config.samples < len(samples):
         chosen = np.random.RandomState(0).permutation(len(samples))[: config.samples]
         samples = samples.take(np.sort(chosen))

@@ -1,4 +1,4 @@
-"""One domain's features, and labels if it has any, from a file with any of the usual key names."""
+"""Read the features of one domain, and its labels if there are any, from a file with common key names."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrf.data.dataset import entries, reading, some
+from fedrf.data.dataset import abbreviate, list_entries, wrap_read_errors
 
 FEATURE_KEYS = ("fts", "feas", "features", "X", "Xt", "Xs", "data")
 LABEL_KEYS = ("labels", "label", "Y", "y", "Yt", "Ys", "gnd")
 
 
 class FeatureSet(NamedTuple):
-    """Features of one domain in rows, with labels where the file has them."""
+    """Features of one domain, samples in rows, and labels if the file has them."""
 
     features: NDArray[Any]
     labels: NDArray[Any] | None
 
 
 def load_features(path: str | Path) -> FeatureSet:
-    """Read one domain; a file that cannot be used raises a `ValueError` that names it and says what is missing.
+    """Read one domain; a `ValueError` names an invalid file and says what is wrong with it.
 
-    Labels are int64 or text. Features that lie in columns are turned, if the number of labels leaves no doubt.
+    Labels are int64 or text. Features with samples in columns are transposed if only this fits the number of labels.
     """
     path = Path(path)
     arrays = read_arrays(path)
@@ -49,12 +49,13 @@ def load_features(path: str | Path) -> FeatureSet:
 
 
 def list_feature_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that could have features."""
-    return [Path(one.path) for one in entries(folder) if one.is_file() and Path(one.name).suffix.lower() in _READERS]
+    """Return the files of a folder with a suffix that can be read."""
+    files = [Path(entry.path) for entry in list_entries(folder) if entry.is_file()]
+    return [path for path in files if path.suffix.lower() in _READERS]
 
 
-# NumPy reads headers with Python's own parser, of which 3.11 cannot run two in threads of one process.
-_ONE_AT_A_TIME = threading.Lock()
+# NumPy parses headers with Python's own parser, which is not thread-safe in Python 3.11.
+_PARSER_LOCK = threading.Lock()
 
 
 def read_arrays(path: Path) -> Mapping[str, NDArray[Any]]:
@@ -65,29 +66,29 @@ def read_arrays(path: Path) -> Mapping[str, NDArray[Any]]:
     if reader is None:
         *others, last = _READERS
         raise ValueError(f"{path}: the file name must end in {', '.join(others)} or {last}")
-    with reading(path), _ONE_AT_A_TIME:
+    with wrap_read_errors(path), _PARSER_LOCK:
         return reader(path)
 
 
 def pick(path: Path, arrays: Mapping[str, NDArray[Any]], keys: Sequence[str], what: str) -> NDArray[Any]:
-    """Return the array that has the first of these names."""
+    """Return the array with the first of these names that exists."""
     for key in keys:
         if key in arrays:
             return arrays[key]
-    found = some(sorted(arrays), 12) or "no arrays"
-    raise ValueError(f"{path}: no {what} found under {', '.join(keys)}; the file has {found}")
+    present = abbreviate(sorted(arrays), 12) or "no arrays"
+    raise ValueError(f"{path}: no {what} found under {', '.join(keys)}; the file has {present}")
 
 
 def whole_labels(path: Path, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels in one row, as int64 or text."""
+    """Return labels as a vector of int64 or text."""
     labels = labels.ravel()
     if labels.dtype.kind in "SU":
-        return np.char.strip(labels.astype(np.str_))  # MATLAB fills texts up to one length
+        return np.char.strip(labels.astype(np.str_))  # MATLAB pads texts to equal length
     if labels.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: labels must be whole numbers or text, one a sample; found {labels.dtype}")
+        raise ValueError(f"{path}: labels must be whole numbers or text, one for each sample; found {labels.dtype}")
     wrong = ~np.isfinite(labels) | (labels != np.floor(labels))
     if wrong.any():
-        raise ValueError(f"{path}: labels must be whole numbers or text, one a sample; found {labels[wrong][0]}")
+        raise ValueError(f"{path}: labels must be whole numbers or text, one for each sample; found {labels[wrong][0]}")
     return labels.astype(np.int64)
 
 
@@ -107,13 +108,13 @@ def _read_mat(path: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def _dense(value: Any) -> NDArray[Any]:
-    """Turn what MATLAB has besides arrays into one: sparse matrices, and cells of texts."""
+    """Convert a sparse matrix or a cell array of texts from MATLAB to a NumPy array."""
     if hasattr(value, "toarray"):
         value = value.toarray()
     array = np.asarray(value)
-    if array.dtype == object and array.size and all(isinstance(one, np.ndarray) for one in array.flat):
-        cells = [one for one in array.flat if one.dtype.kind == "U" and one.size == 1]
-        array = np.array([one.item() for one in cells]) if len(cells) == array.size else array
+    if array.dtype == object and array.size and all(isinstance(cell, np.ndarray) for cell in array.flat):
+        texts = [cell.item() for cell in array.flat if cell.dtype.kind == "U" and cell.size == 1]
+        array = np.array(texts) if len(texts) == array.size else array
     return array
 
 

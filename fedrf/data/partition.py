@@ -1,4 +1,4 @@
-"""How one domain is split over several clients: disjoint parts that together are all of it, at least 2 samples each."""
+"""Split one domain over several clients: disjoint and complete parts of at least 2 samples each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-LEAST = 2
-DRAWS = 1000
+MIN_SAMPLES = 2  # of each client
+MAX_DRAWS = 1000
 
 
 def partition(
@@ -27,15 +27,15 @@ def partition(
     kind
         Name in `PARTITIONERS`.
     labels
-        Of all samples.
+        Labels of all samples.
     count
         Number of clients.
     random
-        The same state gives the same parts.
+        Random state; the same state gives the same parts.
     concentration
-        Of the Dirichlet distribution, for ``dirichlet`` and ``size``: small is uneven.
+        Concentration of the Dirichlet distribution, for ``dirichlet`` and ``size``; small values give uneven parts.
     shards
-        Pieces that a client gets, for ``shards``.
+        Number of shards for each client, for ``shards``.
 
     Returns
     -------
@@ -43,10 +43,10 @@ def partition(
     """
     if kind not in PARTITIONERS:
         raise ValueError(f"data.partition must be one of {', '.join(PARTITIONERS)}; got {kind!r}")
-    if count * LEAST > len(labels):
+    if count * MIN_SAMPLES > len(labels):
         raise ValueError(
-            f"data.clients: {len(labels):,} samples are too few for {count} clients with at least {LEAST} each; "
-            f"{len(labels) // LEAST} clients would do"
+            f"data.clients={count}: {len(labels):,} samples are too few for clients with at least {MIN_SAMPLES} each; "
+            f"use at most {len(labels) // MIN_SAMPLES} clients"
         )
     owners = PARTITIONERS[kind](labels, count, random, concentration, shards)
     # Stable, so that positions stay sorted within each client.
@@ -54,43 +54,43 @@ def partition(
 
 
 def _even(labels: Integers, count: int, random: np.random.RandomState, concentration: float, shards: int) -> Integers:
-    """Deal samples out at random: sizes differ by at most 1."""
+    """Assign samples at random; sizes differ by at most 1."""
     return random.permutation(np.arange(len(labels)) % count)
 
 
 def _dirichlet(
     labels: Integers, count: int, random: np.random.RandomState, concentration: float, shards: int
 ) -> Integers:
-    """Share each class out by its own draw of a Dirichlet distribution: skewed labels."""
+    """Split each class by its own draw of a Dirichlet distribution, which gives skewed labels."""
     totals = np.unique(labels, return_counts=True)[1]
-    for _ in range(DRAWS):
-        sizes = _shared_out(totals, _dirichlet_shares((len(totals), count), random, concentration), random)
-        if sizes.sum(axis=0).min() >= LEAST:
+    for _ in range(MAX_DRAWS):
+        sizes = _rounded_sizes(totals, _dirichlet_shares((len(totals), count), random, concentration), random)
+        if sizes.sum(axis=0).min() >= MIN_SAMPLES:
             owners = np.empty_like(labels)
             owners[_by_label(labels, random)] = np.repeat(np.tile(np.arange(count), len(totals)), sizes.ravel())
             return owners
     raise ValueError(
-        f"data.concentration={concentration:g}, {len(labels):,} samples and {count} clients (data.clients): one had "
-        f"fewer than {LEAST} in each of {DRAWS:,} draws; a larger data.concentration or fewer data.clients would do"
+        f"data.concentration={concentration:g} and data.clients={count}: a client had fewer than {MIN_SAMPLES} of "
+        f"{len(labels):,} samples in each of {MAX_DRAWS:,} draws; use a larger data.concentration or fewer data.clients"
     )
 
 
 def _shards(labels: Integers, count: int, random: np.random.RandomState, concentration: float, shards: int) -> Integers:
-    """Sort samples by label, cut them into equal pieces, and give each client some of these at random."""
-    pieces, number = count * shards, len(labels)
-    if pieces > number:
+    """Sort samples by label, cut them into equal shards, and assign shards to clients at random."""
+    num_shards, num_samples = count * shards, len(labels)
+    if num_shards > num_samples:
         raise ValueError(
-            f"data.shards={shards} for each of {count} clients (data.clients) asks for {pieces:,} pieces of {number:,} "
-            f"samples; data.shards={number // count} would do"
+            f"data.shards={shards} and data.clients={count} need {num_shards:,} samples; there are {num_samples:,}, "
+            f"enough for data.shards={num_samples // count}"
         )
     owners = np.empty_like(labels)
-    piece = np.arange(number) * pieces // number
-    owners[_by_label(labels, random)] = random.permutation(np.arange(pieces) % count)[piece]
+    shard = np.arange(num_samples) * num_shards // num_samples
+    owners[_by_label(labels, random)] = random.permutation(np.arange(num_shards) % count)[shard]
     return owners
 
 
 def _size(labels: Integers, count: int, random: np.random.RandomState, concentration: float, shards: int) -> Integers:
-    """Draw sizes from a Dirichlet distribution, and samples at random: all of them are one class here."""
+    """Draw sizes from a Dirichlet distribution, and samples at random: all samples count as one class."""
     return _dirichlet(np.zeros_like(labels), count, random, concentration, shards)
 
 
@@ -104,8 +104,8 @@ def _dirichlet_shares(
 ) -> NDArray[np.float64]:
     """Draw rows of a Dirichlet distribution.
 
-    Logarithms, because NumPy's own are 0/0 for a small concentration: a gamma variable of shape a is one of shape
-    a + 1 times a uniform one to the power of 1/a.
+    The draws are computed in logarithms, because those of NumPy are 0/0 for a small concentration. A gamma variable of
+    shape a is distributed like one of shape a + 1, times a uniform variable to the power of 1/a.
     """
     shape_parameter = np.clip(concentration, 1e-300, 1e300)
     logs = np.log(random.gamma(shape_parameter + 1, size=shape)) + np.log1p(-random.rand(*shape)) / shape_parameter
@@ -113,11 +113,11 @@ def _dirichlet_shares(
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _shared_out(totals: Integers, shares: NDArray[np.float64], random: np.random.RandomState) -> Integers:
-    """Round shares of each total to whole numbers: right on average, however small a class is."""
+def _rounded_sizes(totals: Integers, shares: NDArray[np.float64], random: np.random.RandomState) -> Integers:
+    """Round the shares of each total to whole numbers, without bias even for small classes."""
     edges = np.floor(totals[:, None] * np.cumsum(shares, axis=1) + random.rand(len(totals), 1))
     edges = np.minimum(edges, totals[:, None])
-    edges[:, -1] = totals  # whatever the sum of shares was rounded to
+    edges[:, -1] = totals  # shares may not add up to exactly 1
     return np.diff(edges, axis=1, prepend=0).astype(np.int64)
 
 

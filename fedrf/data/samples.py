@@ -1,116 +1,21 @@
-"""Samples of one client, as they lie: arrays in memory, or image files that are decoded when they are needed."""
+"""Samples of one client: rows of a domain's content, with their labels."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedrf.errors import reason
+from fedrf.data.content import Arrays, Content, CorruptImageError, ImageFiles, digest
 
 Labels = NDArray[np.int64]
-
-
-class Content(ABC):
-    """Everything that a domain has, without labels."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...] | None:
-        """Shape of one sample; None for image files, which are of any size."""
-
-    @cached_property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Hex digits that change when a sample does."""
-
-    @abstractmethod
-    def image(self, row: int) -> Image.Image:
-        """Return one sample as a picture."""
-
-    @abstractmethod
-    def name(self, row: int) -> str:
-        """Return what people know a sample by."""
-
-
-class Arrays(Content):
-    """Samples in memory: images (n, c, h, w), uint8 or float32 from 0 to 1, or rows of features (n, p), float32."""
-
-    def __init__(self, values: NDArray[Any], names: Sequence[str] | None = None) -> None:
-        self.values, self.names = values, names
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self.values.shape[1:])
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of all numbers."""
-        values = np.ascontiguousarray(self.values)
-        return _digest([repr((values.dtype.str, values.shape)).encode(), values.data.cast("B")])
-
-    def image(self, row: int) -> Image.Image:
-        """Return one sample as a grey or coloured picture."""
-        values = self.values[row]
-        if values.dtype != np.uint8:
-            values = np.clip(np.rint(255 * values), 0, 255).astype(np.uint8)
-        return Image.fromarray(values[0] if len(values) == 1 else np.moveaxis(values, 0, -1))
-
-    def name(self, row: int) -> str:
-        """Return the name, or without any the position in the file."""
-        return str(row) if self.names is None else self.names[row]
-
-
-class ImageFiles(Content):
-    """Image files below one folder, by their paths relative to it."""
-
-    shape = None
-
-    def __init__(self, folder: Path, paths: Sequence[str]) -> None:
-        self.folder, self.paths = folder, tuple(paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of folder, all paths, sizes and times of change: what can be told without reading the files."""
-        stats = ((path, (self.folder / path).stat()) for path in self.paths)
-        files = (repr((path, stat.st_size, stat.st_mtime_ns)).encode() for path, stat in stats)
-        return _digest((str(self.folder.resolve()).encode(errors="surrogateescape"), *files))
-
-    def image(self, row: int) -> Image.Image:
-        """Decode one file."""
-        path = self.folder / self.paths[row]
-        try:
-            with Image.open(path) as image:
-                image.load()
-                return image
-        except Exception as error:  # Pillow raises anything from OSError to TypeError on a damaged file
-            raise CorruptImageError(
-                f"{path}: cannot be decoded ({reason(error)}); repair or remove it, or set data.skip_corrupt=true"
-            ) from error
-
-    def name(self, row: int) -> str:
-        """Return the relative path."""
-        return self.paths[row]
 
 
 class Joined(Content):
@@ -130,41 +35,42 @@ class Joined(Content):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all parts, and of which rows they have."""
-        return _digest(part.content.fingerprint.encode() + part.rows.tobytes() for part in self.parts)
+        """Digest of all parts and of the rows that they contain."""
+        return digest(part.content.fingerprint.encode() + part.rows.tobytes() for part in self.parts)
 
     def image(self, row: int) -> Image.Image:
-        """Return one sample as a picture."""
-        part, inside = self._place(row)
-        return part.content.image(inside)
+        """Return one sample as an image."""
+        part, part_row = self._locate(row)
+        return part.content.image(part_row)
 
     def name(self, row: int) -> str:
-        """Return what people know a sample by in its domain."""
-        part, inside = self._place(row)
-        return part.content.name(inside)
+        """Return the name of one sample in its domain."""
+        part, part_row = self._locate(row)
+        return part.content.name(part_row)
 
-    def _place(self, row: int) -> tuple[Samples, int]:
+    def _locate(self, row: int) -> tuple[Samples, int]:
+        """Return the part that contains a row, and the row in the content of this part."""
         index = int(np.searchsorted(self._ends, row, side="right"))
         part = self.parts[index]
         return part, int(part.rows[row - int(self._ends[index]) + len(part)])
 
 
-class CorruptImageError(ValueError):
-    """An image file that cannot be decoded."""
-
-
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Some rows of a domain.
+    """A selection of rows of a domain.
 
     Attributes
     ----------
+    content
+        All samples of the domain.
+    rows
+        Positions of the selected samples in `content`.
     labels
-        Of these rows; a target's client gets none.
+        Labels of the selected samples; None for the client of the target.
     skipped
-        Images of the domain that were left out, because they are corrupt.
+        Number of corrupt images of the domain that were left out.
     notes
-        What people should know about the domain.
+        Remarks about the domain that are shown to the user.
     """
 
     content: Content
@@ -190,7 +96,7 @@ class Samples:
 
     @property
     def nbytes(self) -> int:
-        """What the samples take as they lie, in bytes, with eight for each label."""
+        """Size of the samples in memory or on disk, in bytes, with 8 bytes for each label."""
         content = self.content
         if isinstance(content, Joined):
             return sum(part.nbytes for part in content.parts)
@@ -206,27 +112,27 @@ class Samples:
         return replace(self, rows=self.rows[positions], labels=labels)
 
     def without_labels(self) -> Samples:
-        """Return the same samples for a client that must not see labels."""
+        """Return the same samples without labels, for the client of the target."""
         return replace(self, labels=None)
 
     def decodable(self) -> Samples:
-        """Decode all images to find those that cannot be, and leave them out."""
+        """Decode all image files, and leave out corrupt ones."""
         if not isinstance(self.content, ImageFiles):
             return self
-        sound = np.array([not complaint for complaint in self.complaints()], dtype=bool)
-        return replace(self.take(np.flatnonzero(sound)), skipped=int((~sound).sum()))
+        intact = np.array([not error for error in self.decoding_errors()], dtype=bool)
+        return replace(self.take(np.flatnonzero(intact)), skipped=int((~intact).sum()))
 
-    def complaints(self) -> Iterator[str]:
-        """Decode all image files; yield for each what is wrong with it, nothing for a sound one."""
+    def decoding_errors(self) -> Iterator[str]:
+        """Decode all image files; yield the error message of each, or an empty text if there is no error."""
         if not isinstance(self.content, ImageFiles):
             return
         pool = ThreadPoolExecutor(os.cpu_count())
         try:
-            yield from pool.map(self._complaint, self.rows)
+            yield from pool.map(self._decoding_error, self.rows)
         finally:
-            pool.shutdown(cancel_futures=True)  # so that Ctrl-C need not wait for all the others
+            pool.shutdown(cancel_futures=True)  # otherwise Ctrl-C would wait for all other files
 
-    def _complaint(self, row: int) -> str:
+    def _decoding_error(self, row: int) -> str:
         try:
             self.content.image(row)
         except CorruptImageError as error:
@@ -234,9 +140,9 @@ class Samples:
         return ""
 
     def standardised(self) -> Samples:
-        """Return features with mean 0 and deviation 1 in each column of these samples; constant columns become 0."""
+        """Return features with mean 0 and standard deviation 1 in each column; constant columns become 0."""
         if len(self.content.shape or ()) != 1:
-            raise ValueError("data.scale=standard is for rows of features, and these samples are images: leave it out")
+            raise ValueError("data.scale=standard is for features, and these samples are images; use data.scale=none")
         wide = self.array().astype(np.float64)
         deviation = wide.std(axis=0)
         scaled = (wide - wide.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
@@ -244,18 +150,11 @@ class Samples:
         return replace(self, content=content, rows=np.arange(len(self)))
 
     def array(self) -> NDArray[Any]:
-        """Return the samples themselves, where they are in memory."""
+        """Return the values of samples that are in memory."""
         if not isinstance(self.content, Arrays):
-            raise ValueError("these samples are image files, and not in memory")
+            raise ValueError("these samples are image files, not arrays in memory")
         return self.content.values[self.rows]
 
     def names(self) -> list[str]:
-        """Return what people know the samples by."""
+        """Return the names of the samples."""
         return [self.content.name(row) for row in self.rows]
-
-
-def _digest(pieces: Iterable[bytes | memoryview]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()

@@ -12,8 +12,9 @@ import torch
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.registry import DATASETS, METHODS
 from fedrf.config.schema import Config
+from fedrf.data.content import ImageFiles
 from fedrf.data.domains import class_names, load_samples, oracle_halves
-from fedrf.data.samples import ImageFiles, Samples
+from fedrf.data.samples import Samples
 from fedrf.federation.channel import Call, StoppedError
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedrf.data.samples import Content
+from fedrf.data.content import Content
 from fedrf.models.extractors.preparation import Preparation
 
 # Every forward pass has this many samples; smaller batches are padded. The output of a sample is then bitwise the same,

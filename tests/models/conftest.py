@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fedrf.data.samples import ImageFiles, Samples
+from fedrf.data.content import ImageFiles
+from fedrf.data.samples import Samples
 from fedrf.models.trunk import BATCH_SIZE
 
 

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import nn
 
 from fedrf.config.schema import ModelConfig
-from fedrf.data.samples import Arrays, CorruptImageError, ImageFiles, Samples
+from fedrf.data.content import Arrays, CorruptImageError, ImageFiles
+from fedrf.data.samples import Samples
 from fedrf.models import trunk_rows as module
 from fedrf.models.extractors.preparation import Preparation
 from fedrf.models.trunk_cache import used_bytes
@@ -172,7 +173,8 @@ import sys, time, numpy as np, torch
 from pathlib import Path
 from torch import nn
 from fedrf.config.schema import ModelConfig
-from fedrf.data.samples import ImageFiles, Samples
+from fedrf.data.content import ImageFiles
+from fedrf.data.samples import Samples
 from fedrf.models.extractors.preparation import Preparation
 from fedrf.models import trunk, trunk_rows
 trunk.BATCH_SIZE = trunk_rows.BATCH_SIZE = 4

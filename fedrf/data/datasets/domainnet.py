@@ -1,4 +1,4 @@
-"""DomainNet: 345 classes in six styles, by the lists that come with it."""
+"""DomainNet: 345 classes in six styles, read from its lists of images."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from fedrf.config.schema import DataConfig
-from fedrf.data.dataset import PHOTOGRAPHS, find_child, some
+from fedrf.data.content import ImageFiles
+from fedrf.data.dataset import PHOTO_SETTINGS, abbreviate, find_child
 from fedrf.data.datasets.image_lists import ImageList, keep_existing, read_list
-from fedrf.data.datasets.known_dataset import KnownDataset
-from fedrf.data.samples import ImageFiles, Samples
+from fedrf.data.datasets.published_dataset import PublishedDataset
+from fedrf.data.samples import Samples
 
 NUM_CLASSES = 345
-# Lines of the lists for train and test.
+# Numbers of images in the lists for train and test.
 COUNTS = {
     "clipart": (33_525, 14_604),
     "infograph": (36_023, 15_582),
@@ -26,10 +27,10 @@ COUNTS = {
 DOMAINS = {name: (name,) for name in COUNTS}
 
 
-class DomainNet(KnownDataset):
+class DomainNet(PublishedDataset):
     """DomainNet, the cleaned version: `clipart/aircraft_carrier/*.jpg`, `clipart_train.txt`, `clipart_test.txt`."""
 
-    settings = PHOTOGRAPHS
+    settings = PHOTO_SETTINGS
     name = "domainnet"
     about = "345 classes in 6 domains, images"
     origin = "https://ai.bu.edu/M3SDA (cleaned version: an archive and two lists for each domain)"
@@ -39,68 +40,75 @@ class DomainNet(KnownDataset):
     counts = COUNTS
 
     def classes(self, config: DataConfig) -> tuple[str, ...]:
-        """Return the names that the lists of one domain, the first that has any, give the numbers."""
+        """Return the names of the classes in the lists of the first domain that has lists."""
         home = self.home(config)
         for domain in self.domains(config):
-            lists = [path for part in self.splits if (path := self._list(home, domain, part))]
+            lists = [path for split in self.splits if (path := self._list(home, domain, split))]
             if lists:
-                names = _names((path, read_list(path, NUM_CLASSES)) for path in lists)
+                names = _class_names((path, read_list(path, NUM_CLASSES)) for path in lists)
                 unnamed = [label for label in range(NUM_CLASSES) if label not in names]
                 if unnamed and not config.allow_partial:
                     raise ValueError(
-                        f"{some(lists)}: {len(names)} of {NUM_CLASSES} classes; no line has label {some(unnamed)}. "
-                        "Copy whole lists, or set data.allow_partial=true if that is meant"
+                        f"{abbreviate(lists)}: {len(names)} of {NUM_CLASSES} classes; no line has label "
+                        f"{abbreviate(unnamed)}. Copy all of them, or set data.allow_partial=true to use this part"
                     )
                 return tuple(names.get(label, f"class {label}") for label in range(NUM_CLASSES))
-        raise self.missing(config, "any list of images", [home / f"{name}_train.txt" for name in self.domains(config)])
+        candidates = [home / f"{name}_train.txt" for name in self.domains(config)]
+        raise self.not_found_error(config, "any list of images", candidates)
 
     def num_classes(self, config: DataConfig) -> int:
-        """Return the number of classes, whatever the lists have of them."""
+        """Return the number of classes of the complete data set."""
         return NUM_CLASSES
 
     def locate(self, config: DataConfig, domain: str) -> Path:
-        """Return the folder of one domain, if its lists are there too."""
+        """Return the folder of one domain; its lists must exist too."""
         home = self.home(config)
         self._lists(config, domain)
         folder = find_child(home, (domain,))
         if folder is None:
-            raise self.missing(config, f"domain {domain}", [home / domain])
+            raise self.not_found_error(config, f"domain {domain}", [home / domain])
         return folder
 
     def load(self, config: DataConfig, domain: str) -> Samples:
         """Read the lists of one domain."""
         self.locate(config, domain)
-        home, sources = self.home(config), self._lists(config, domain)
-        lists = [read_list(path, NUM_CLASSES) for path in sources]
-        _names(zip(sources, lists, strict=True))
-        self.check_count(config, domain, sum(len(one.paths) for one in lists), sources[0])
-        kept = [keep_existing(one, home, path, config.allow_partial) for path, one in zip(sources, lists, strict=True)]
-        labels = np.array([label for one in kept for label in one.labels])
-        return Samples.all_of(ImageFiles(home, [path for one in kept for path in one.paths]), labels)
+        home, list_paths = self.home(config), self._lists(config, domain)
+        lists = [read_list(path, NUM_CLASSES) for path in list_paths]
+        _class_names(zip(list_paths, lists, strict=True))
+        self.check_count(config, domain, sum(len(listed.paths) for listed in lists), list_paths[0])
+        existing = [
+            keep_existing(listed, home, path, config.allow_partial)
+            for path, listed in zip(list_paths, lists, strict=True)
+        ]
+        labels = np.array([label for listed in existing for label in listed.labels])
+        return Samples.all_of(ImageFiles(home, [path for listed in existing for path in listed.paths]), labels)
 
     def _lists(self, config: DataConfig, domain: str) -> list[Path]:
+        """Return the list of each selected split."""
         home = self.home(config)
-        found = {f"{domain}_{part}.txt": self._list(home, domain, part) for part in self.parts(config)}
-        lists = [path for path in found.values() if path]
-        if len(lists) < len(found):
-            looked = [place / name for name, path in found.items() if not path for place in self._places(home)]
-            raise self.missing(config, f"domain {domain}", looked)
+        paths = {f"{domain}_{split}.txt": self._list(home, domain, split) for split in self.selected_splits(config)}
+        lists = [path for path in paths.values() if path]
+        if len(lists) < len(paths):
+            candidates = [folder / name for name, path in paths.items() if not path for folder in self._folders(home)]
+            raise self.not_found_error(config, f"domain {domain}", candidates)
         return lists
 
-    def _list(self, home: Path, domain: str, part: str) -> Path | None:
-        found = (find_child(place, (f"{domain}_{part}.txt",)) for place in self._places(home))
-        return next((path for path in found if path), None)
+    def _list(self, home: Path, domain: str, split: str) -> Path | None:
+        """Return the list of one split, if it exists."""
+        paths = (find_child(folder, (f"{domain}_{split}.txt",)) for folder in self._folders(home))
+        return next((path for path in paths if path), None)
 
-    def _places(self, home: Path) -> list[Path]:
-        return [home, *(place for name in ("splits", "txt", "image_list") if (place := find_child(home, (name,))))]
+    def _folders(self, home: Path) -> list[Path]:
+        """Return the folders that can contain lists."""
+        return [home, *(folder for name in ("splits", "txt", "image_list") if (folder := find_child(home, (name,))))]
 
 
-def _names(lists: Iterable[tuple[Path, ImageList]]) -> dict[int, str]:
-    """Return the class folder of each label, which must be the same on every line."""
+def _class_names(lists: Iterable[tuple[Path, ImageList]]) -> dict[int, str]:
+    """Return the class folder of each label; each label must have the same folder on all lines."""
     names: dict[int, str] = {}
-    for source, listed in lists:
+    for list_path, listed in lists:
         for path, label in zip(*listed, strict=True):
             name = path.rpartition("/")[0].rpartition("/")[2]
             if names.setdefault(label, name) != name:
-                raise ValueError(f"{source}: {path} has label {label}, which is {names[label]} on another line")
+                raise ValueError(f"{list_path}: {path} has label {label}, which is {names[label]} on another line")
     return names

@@ -1,4 +1,4 @@
-"""Images in one folder for each class: how they are found, data sets of known classes, and any folder of one's own."""
+"""Images in one folder for each class: published data sets, and folders of the user."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedrf.config.schema import DataConfig
-from fedrf.data.dataset import PHOTOGRAPHS, Dataset, entries, find_child, plain, some
-from fedrf.data.datasets.known_dataset import KnownDataset
-from fedrf.data.samples import ImageFiles, Samples
+from fedrf.data.content import ImageFiles
+from fedrf.data.dataset import PHOTO_SETTINGS, Dataset, abbreviate, find_child, list_entries, normalize_name
+from fedrf.data.datasets.published_dataset import PublishedDataset
+from fedrf.data.samples import Samples
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif", ".avif")
 
 
 class Listing(NamedTuple):
-    """Image files of one domain, relative to `folder`: by the name of their class folder, or without any."""
+    """Image files of one domain, relative to `folder`: those of each class folder, and those outside class folders."""
 
     folder: Path
     classes: dict[str, list[str]]
@@ -27,17 +28,18 @@ class Listing(NamedTuple):
 
 
 def image_home(folder: Path) -> Path:
-    """Return where the class folders of a domain are: in `images`, if that is all there is, else in the folder."""
+    """Return the folder with the class folders of a domain: `images` if it is the only entry, else `folder`."""
     folders, files = _content(folder)
-    return folder / folders[0] if [plain(name) for name in folders] == ["images"] and not files else folder
+    return folder / folders[0] if [normalize_name(name) for name in folders] == ["images"] and not files else folder
 
 
 def list_images(folder: Path) -> Listing:
-    """List the images of one domain; anything but an image is overlooked."""
+    """List the images of one domain; other files are ignored."""
     names, loose = _content(folder)
     if names and loose:
         raise ValueError(
-            f"{folder}: images both in class folders ({some(names)}) and beside them ({some(loose)}); move these"
+            f"{folder}: images both in class folders ({abbreviate(names)}) and beside them ({abbreviate(loose)}); "
+            "move the latter into class folders"
         )
     classes = {}
     for name in names:
@@ -60,85 +62,91 @@ def label_images(listing: Listing, labels: Mapping[str, int]) -> Samples:
 
 def _content(folder: Path) -> tuple[list[str], list[str]]:
     """Return the names of folders and of images in a folder."""
-    found = entries(folder)
-    for one in found:
-        if one.is_symlink() and not os.path.exists(one.path):
-            raise ValueError(f"{one.path}: a link to nothing; copy what it should lead to, or remove it")
-    folders = [one.name for one in found if one.is_dir()]
-    return folders, [one.name for one in found if one.name.lower().endswith(SUFFIXES) and one.is_file()]
+    entries = list_entries(folder)
+    for entry in entries:
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            raise ValueError(f"{entry.path}: a broken link; restore its destination, or remove it")
+    folders = [entry.name for entry in entries if entry.is_dir()]
+    return folders, [entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and entry.is_file()]
 
 
-class ClassFolders(KnownDataset):
-    """A data set as `<domain>/<class>` or `<domain>/images/<class>`.
+class ClassFolders(PublishedDataset):
+    """A published data set as `<domain>/<class>` or `<domain>/images/<class>`.
 
     Attributes
     ----------
     class_aliases
-        Other names of class folders, and the class of each.
-    foreign_classes
-        Class folders of another data set that may lie beside its own, and do not matter.
+        Alternative names of class folders, and the class of each.
+    ignored_classes
+        Class folders of another data set, which are ignored.
     """
 
-    settings = PHOTOGRAPHS
+    settings = PHOTO_SETTINGS
     class_aliases: ClassVar[Mapping[str, str]] = {}
-    foreign_classes: ClassVar[Sequence[str]] = ()
+    ignored_classes: ClassVar[Sequence[str]] = ()
 
-    def places(self, config: DataConfig, domain: str) -> list[Path]:
-        """Return the folders that may have the folder of a domain."""
+    def search_folders(self, config: DataConfig, domain: str) -> list[Path]:
+        """Return the folders in which the folder of a domain can be."""
         return [self.home(config)]
 
     def locate(self, config: DataConfig, domain: str) -> Path:
-        """Return the folder that has the class folders of one domain."""
-        places = self.places(config, domain)
-        for place in places:
-            folder = find_child(place, self.domain_names[domain])
+        """Return the folder with the class folders of one domain."""
+        parents = self.search_folders(config, domain)
+        for parent in parents:
+            folder = find_child(parent, self.domain_names[domain])
             if folder is not None:
                 return image_home(folder)
-        raise self.missing(config, f"domain {domain}", [place / self.domain_names[domain][0] for place in places])
+        candidates = [parent / self.domain_names[domain][0] for parent in parents]
+        raise self.not_found_error(config, f"domain {domain}", candidates)
 
     def load(self, config: DataConfig, domain: str) -> Samples:
-        """List one domain; without `data.allow_partial`, all images must be there."""
+        """List one domain; all images must exist, unless `data.allow_partial` is set."""
         listing = list_images(self.locate(config, domain))
         labels = self._labels(listing)
         samples = label_images(listing, labels)
         sizes = {label: len(listing.classes[name]) for name, label in labels.items()}
-        self.check_count(config, domain, len(samples), listing.folder, some(self._differences(domain, sizes), 3))
+        differences = abbreviate(self._differences(domain, sizes), 3)
+        self.check_count(config, domain, len(samples), listing.folder, differences)
         if not len(samples):
             raise ValueError(f"{listing.folder}: no image of {self.name} in its class folders")
         return samples
 
     def _labels(self, listing: Listing) -> dict[str, int]:
         """Return the label of each class folder."""
-        known = {plain(name): label for label, name in enumerate(self.class_names)}
-        known |= {plain(alias): known[plain(name)] for alias, name in self.class_aliases.items()}
-        foreign = {plain(name) for name in self.foreign_classes}
+        label_of = {normalize_name(name): label for label, name in enumerate(self.class_names)}
+        label_of |= {
+            normalize_name(alias): label_of[normalize_name(name)] for alias, name in self.class_aliases.items()
+        }
+        ignored = {normalize_name(name) for name in self.ignored_classes}
         labels: dict[str, int] = {}
         for name in listing.classes:
-            key = plain(re.sub(r"^\d+\.", "", name))  # Caltech-256 numbers its folders: 003.backpack
-            if key not in known:
-                if key in foreign or (foreign and key != plain(name)):  # the other classes of Caltech-256 are numbered
+            key = normalize_name(re.sub(r"^\d+\.", "", name))  # Caltech-256 numbers its folders: 003.backpack
+            if key not in label_of:
+                numbered = key != normalize_name(name)
+                if key in ignored or (ignored and numbered):  # another class of Caltech-256
                     continue
                 raise ValueError(f"{listing.folder / name}: not a class of {self.name}; move it elsewhere")
-            if known[key] in labels.values():
-                raise ValueError(f"{listing.folder / name}: a second folder of class {self.class_names[known[key]]}")
-            labels[name] = known[key]
+            if label_of[key] in labels.values():
+                raise ValueError(f"{listing.folder / name}: a second folder of class {self.class_names[label_of[key]]}")
+            labels[name] = label_of[key]
         if not labels:
-            raise ValueError(f"{listing.folder}: no class folder of {self.name}, such as {some(self.class_names, 3)}")
+            examples = abbreviate(self.class_names, 3)
+            raise ValueError(f"{listing.folder}: no class folder of {self.name}, such as {examples}")
         return labels
 
     def _differences(self, domain: str, sizes: Mapping[int, int]) -> list[str]:
-        """Say which classes are short, as far as that can be told."""
-        whole = self.counts[domain]
-        if len(whole) < len(self.class_names):
+        """Return the classes with missing images; if the sizes of classes are unknown, the missing classes."""
+        counts = self.counts[domain]
+        if len(counts) < len(self.class_names):
             return [f"no {name}" for label, name in enumerate(self.class_names) if not sizes.get(label)]
-        pairs = [(name, sizes.get(label, 0), whole[label]) for label, name in enumerate(self.class_names)]
-        return [f"{name} {found} of {wanted}" for name, found, wanted in pairs if found != wanted]
+        triples = [(name, sizes.get(label, 0), counts[label]) for label, name in enumerate(self.class_names)]
+        return [f"{name} {size} of {expected}" for name, size, expected in triples if size != expected]
 
 
 class ImageFolder(Dataset):
-    """Any folder `root/<domain>/<class>/*.jpg`; a target may have its images without class folders, thus no labels."""
+    """A folder of the user: `root/<domain>/<class>/*.jpg`. A target without labels has no class folders."""
 
-    settings = PHOTOGRAPHS
+    settings = PHOTO_SETTINGS
     user_defined = True
     name = "folder"
     about = "your own images: <domain>/<class>/*.jpg"
@@ -155,14 +163,14 @@ class ImageFolder(Dataset):
         folders = [self.locate(config, domain) for domain in self.sources(config)]
         names = sorted({name for folder in folders for name in _content(folder)[0]})
         if len(names) < 2:
-            where = some(folders) or self.home(config)
-            raise ValueError(f"{where}: class folders found: {some(names) or 'none'}; sources need at least two")
+            path = abbreviate(folders) or self.home(config)
+            raise ValueError(f"{path}: class folders found: {abbreviate(names) or 'none'}; sources need at least two")
         return tuple(names)
 
     def locate(self, config: DataConfig, domain: str) -> Path:
-        """Return the folder that has the class folders, or images, of one domain."""
+        """Return the folder with the class folders, or images, of one domain."""
         if domain not in self.domains(config):
-            raise self.missing(config, f"domain {domain}", [self.home(config) / domain])
+            raise self.not_found_error(config, f"domain {domain}", [self.home(config) / domain])
         return image_home(self.home(config) / domain)
 
     def load(self, config: DataConfig, domain: str) -> Samples:
@@ -173,5 +181,7 @@ class ImageFolder(Dataset):
         classes = self.classes(config)
         for name in listing.classes:
             if name not in classes:
-                raise ValueError(f"{listing.folder / name}: not one of the classes {some(classes)}; see data.classes")
+                raise ValueError(
+                    f"{listing.folder / name}: not one of the classes {abbreviate(classes)}; see data.classes"
+                )
         return label_images(listing, {name: label for label, name in enumerate(classes) if name in listing.classes})

@@ -48,7 +48,7 @@ class Office31Decaf6(Decaf6, _Office31Features):
 
     name = "office31-decaf6"
     about = "31 office objects in 3 domains, DeCAF6 features"
-    origin = "https://github.com/jindongwang/transferlearning (data), or anybody who has computed them"
+    origin = "https://github.com/jindongwang/transferlearning (data), or computed from the images"
 
 
 class Office31Surf(Surf, _Office31Features):

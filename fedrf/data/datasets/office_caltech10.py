@@ -9,7 +9,7 @@ from fedrf.data.datasets import office31
 from fedrf.data.datasets.image_folder import ClassFolders
 from fedrf.data.datasets.office_features import Decaf6, OfficeFeatures, Surf
 
-# Each class by its name in Office-31, and what other copies and Caltech-256 call it.
+# The name of each class in Office-31, and its names in other copies and in Caltech-256.
 NAMES = {
     "back_pack": ("backpack",),
     "bike": ("touring-bike",),
@@ -37,7 +37,7 @@ DOMAINS = {
 
 
 class OfficeCaltech10(ClassFolders):
-    """Office-Caltech10 as images; an Office-31 folder beside it serves for the three domains that it has."""
+    """Office-Caltech10 as images; three domains can also be read from a folder of Office-31."""
 
     name = "office-caltech10"
     about = "10 office objects in 4 domains, images"
@@ -49,11 +49,11 @@ class OfficeCaltech10(ClassFolders):
     domain_names = DOMAINS
     class_names = CLASSES
     class_aliases = ALIASES
-    foreign_classes = office31.CLASSES
+    ignored_classes = office31.CLASSES
     counts = COUNTS
 
-    def places(self, config: DataConfig, domain: str) -> list[Path]:
-        """Return the data set's own folder, and that of Office-31."""
+    def search_folders(self, config: DataConfig, domain: str) -> list[Path]:
+        """Return the folder of this data set, and that of Office-31."""
         own = [self.home(config)]
         return [*own, office31.Office31().home(config)] if domain in office31.COUNTS else own
 

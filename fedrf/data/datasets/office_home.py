@@ -1,4 +1,4 @@
-"""Office-Home: 65 classes of things in offices and homes, in four styles."""
+"""Office-Home: 65 classes of objects in offices and homes, in four styles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OfficeHome(ClassFolders):
     """Office-Home as images."""
 
     name = "office-home"
-    about = "65 things of offices and homes in 4 domains, images"
+    about = "65 objects of offices and homes in 4 domains, images"
     origin = "https://www.hemanthdv.org/officeHomeDataset.html"
     folders = ("office_home", "OfficeHomeDataset", "OfficeHomeDataset_10072016")
     domain_names = DOMAINS

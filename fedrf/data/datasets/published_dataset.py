@@ -1,4 +1,4 @@
-"""Data sets of which all is known beforehand: domains, classes and sizes."""
+"""Base class of published data sets, whose domains, classes and sizes are fixed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fedrf.config.schema import DataConfig
 from fedrf.data.dataset import Dataset
 
 
-class KnownDataset(Dataset):
-    """One data set by its tables.
+class PublishedDataset(Dataset):
+    """A data set that is described by tables.
 
     Attributes
     ----------
     domain_names
-        Names that the file or folder of each domain goes by.
+        Possible names of the file or folder of each domain.
     class_names
-        In the order of the labels.
+        Names of the classes, in the order of the labels.
     counts
-        Samples of each domain: a number for each of `splits`; without these, for each class, or only their sum.
+        Numbers of samples of each domain: one for each of `splits`; without splits, one for each class, or their sum.
     """
 
     domain_names: ClassVar[Mapping[str, tuple[str, ...]]]
@@ -27,20 +27,20 @@ class KnownDataset(Dataset):
     counts: ClassVar[Mapping[str, tuple[int, ...]]]
 
     def domains(self, config: DataConfig) -> tuple[str, ...]:
-        """Return all domains, found or not."""
+        """Return all domains, also those whose files are missing."""
         return tuple(self.domain_names)
 
     def classes(self, config: DataConfig) -> tuple[str, ...]:
-        """Return all classes, found or not."""
+        """Return all classes."""
         return self.class_names
 
     def expected(self, config: DataConfig, domain: str) -> tuple[int, ...]:
-        """Return the size of a domain, or of the parts of it that `data.split` chooses."""
+        """Return the size of a domain, or of the splits that `data.split` selects."""
         if not self.splits:
             return (sum(self.counts[domain]),)
         counts = dict(zip(self.splits, self.counts[domain], strict=True))
-        return (sum(counts[part] for part in self.parts(config)),)
+        return (sum(counts[split] for split in self.selected_splits(config)),)
 
-    def parts(self, config: DataConfig) -> tuple[str, ...]:
-        """Return which of `splits` are wanted."""
+    def selected_splits(self, config: DataConfig) -> tuple[str, ...]:
+        """Return the splits that `data.split` selects."""
         return self.splits if config.split == "all" else (config.split,)
