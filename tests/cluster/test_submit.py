@@ -1,6 +1,7 @@
 """`cluster/submit` on a real head node with token authentication: all the ways in which a job can end."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -102,10 +103,16 @@ def test_jobs_that_fail_or_are_lost_stopped_or_refused_and_which_files_are_sent(
     assert (out, refused.returncode) == ("", 1)
 
 
-def test_a_run_is_stopped_and_fetched_resumed_and_lost_then_resumed_and_finished(head, work):
-    """One run for all, because each start takes seconds; first in threads, which start faster than actors."""
+def test_a_run_is_stopped_and_fetched_resumed_and_lost_then_resumed_and_finished(head, work, monkeypatch):
+    """One run for all, because each start takes seconds; first in threads, which start faster than actors.
+
+    Its method is a module of the working directory.
+    """
+    shutil.copy(ROOT / "examples/moment_matching.py", work)
+    monkeypatch.syspath_prepend(work)
+    own_method = {"method": "moment_matching:MomentMatching"}
     remote, local = head.runs / "mine", work / "out/run"
-    process = head.submit(work, "--id", "mine", *run("--local"))
+    process = head.submit(work, "--id", "mine", *run("--local", **own_method))
     wait_for_checkpoint(remote, 3, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
@@ -115,7 +122,7 @@ def test_a_run_is_stopped_and_fetched_resumed_and_lost_then_resumed_and_finished
     assert 0 < summary["rounds"] < ROUNDS
     saved = CoordinatorFiles(work / "runs/mine").newest
 
-    process = head.submit(work, "--id", "mine", *run("--json", "--out", "out/run"))
+    process = head.submit(work, "--id", "mine", *run("--json", "--out", "out/run", **own_method))
     wait_for_checkpoint(remote, saved + 3, process)
     [supervisor] = [child for child in head.processes() if child.name().startswith("ray::JobSuperv")]
     supervisor.kill()
