@@ -1,4 +1,4 @@
-"""Small versions of every data set, in exactly the formats that circulate."""
+"""Small versions of all data sets, in their common file formats."""
 
 import bz2
 import struct
@@ -7,29 +7,32 @@ import numpy as np
 import scipy.io
 from PIL import Image
 
+from fedrf.config.registry import DATASETS
 from fedrf.config.schema import DataConfig
 from fedrf.data.datasets import domainnet, office31, office_caltech10, office_home, visda_c
-from fedrf.config.registry import DATASETS
 
 DIGITS = np.arange(20) % 10
 
 
 def data(name, root, target="", **keys):
-    """The configuration of a data set below `root`."""
+    """Return the configuration of a data set below `root`."""
     return DataConfig(name=name, root=str(root), target=target, **keys)
 
 
 def load(name, root, domain, **keys):
+    """Load one domain of a data set that can be incomplete."""
     return DATASETS.find(name).load(data(name, root, **{"allow_partial": True, **keys}), domain)
 
 
 def image(path, shade=100, size=(8, 6)):
+    """Write one image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (shade, 50, 200)).save(path)
     return path
 
 
 def images(folder, per_class=2):
+    """Write the images of one class."""
     for number in range(per_class):
         image(folder / f"frame_{number:04}.jpg", shade=number)
 
@@ -56,8 +59,8 @@ def write_office31(root, per_class=2):
     class_folders(root / "office31", ("amazon/images", "dslr/images", "webcam/images"), office31.CLASSES, per_class)
 
 
-def write_office31_whole(root):
-    """As many files as there really are; only the first is an image."""
+def write_complete_office31(root):
+    """Write as many files as the data set has; all are empty."""
     for domain, counts in office31.COUNTS.items():
         for name, count in zip(office31.CLASSES, counts, strict=True):
             folder = root / "office31" / domain / "images" / name
@@ -102,7 +105,7 @@ def write_office_home(root, per_class=1):
 def write_domainnet(root, classes=("aircraft_carrier", "airplane", "alarm_clock"), draw=image):
     home = root / "domainnet"
     for domain in domainnet.DOMAINS:
-        for part, numbers in {"train": (1, 2), "test": (3,)}.items():
+        for split, numbers in {"train": (1, 2), "test": (3,)}.items():
             listed = [
                 (f"{domain}/{name}/{domain}_{label + 1:03}_{number:06}.jpg", label)
                 for label, name in enumerate(classes)
@@ -110,7 +113,7 @@ def write_domainnet(root, classes=("aircraft_carrier", "airplane", "alarm_clock"
             ]
             for path, label in listed:
                 draw(home / path, shade=label)
-            lines(home / f"{domain}_{part}.txt", *(f"{path} {label}" for path, label in listed))
+            lines(home / f"{domain}_{split}.txt", *(f"{path} {label}" for path, label in listed))
 
 
 def write_visda_c(root, per_class=2):
@@ -125,7 +128,7 @@ def write_visda_c(root, per_class=2):
         lines(root / "visda_c" / domain / "image_list.txt", *(f"{path} {label}" for path, label in listed))
 
 
-def pictures(seed, size):
+def random_images(seed, size):
     return np.random.RandomState(seed).randint(256, size=(len(DIGITS), size, size, 3)).astype(np.uint8)
 
 
@@ -136,16 +139,16 @@ def idx(values):
 def write_mnist(home):
     folder = home / "MNIST/raw"
     folder.mkdir(parents=True)
-    for part, name in enumerate(("train", "t10k")):
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(idx(pictures(part, 28)[..., 0]))
+    for seed, name in enumerate(("train", "t10k")):
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(idx(random_images(seed, 28)[..., 0]))
         (folder / f"{name}-labels-idx1-ubyte").write_bytes(idx(DIGITS.astype(np.uint8)))
 
 
 def write_usps(home):
     (home / "USPS").mkdir(parents=True)
-    for part, name in enumerate(("usps.bz2", "usps.t.bz2")):
-        # A little more than the grey value, which readers round down.
-        rows = (pictures(part, 16)[..., 0].reshape(len(DIGITS), -1) + 0.3) / 127.5 - 1
+    for seed, name in enumerate(("usps.bz2", "usps.t.bz2")):
+        # Slightly more than the grey value, because readers round down.
+        rows = (random_images(seed, 16)[..., 0].reshape(len(DIGITS), -1) + 0.3) / 127.5 - 1
         texts = (
             " ".join([str(digit + 1), *(f"{column}:{value:.4f}" for column, value in enumerate(row, start=1))])
             for digit, row in zip(DIGITS, rows, strict=True)
@@ -154,10 +157,20 @@ def write_usps(home):
 
 
 def write_svhn(folder, name="{}_32x32.mat", seed=0):
-    """32 × 32 × 3 × n pixels; the digit 0 has the label 10."""
-    for part, word in enumerate(("train", "test")):
+    """Write 32 × 32 × 3 × n pixels; the digit 0 has the label 10."""
+    for index, split in enumerate(("train", "test")):
         labels = np.where(DIGITS == 0, 10, DIGITS)[:, None].astype(np.uint8)
-        arrays(folder / name.format(word), X=pictures(seed + part, 32).transpose(1, 2, 3, 0), y=labels)
+        arrays(folder / name.format(split), X=random_images(seed + index, 32).transpose(1, 2, 3, 0), y=labels)
+
+
+def write_image_list(home, stem, size=28):
+    """Write the digits as image files, with a list of their labels for each split."""
+    for seed, split in enumerate(("train", "test")):
+        folder = home / f"{stem}_{split}"
+        folder.mkdir(parents=True)
+        for number, pixels in enumerate(random_images(seed, size)):
+            Image.fromarray(pixels).save(folder / f"{number:08}.png")
+        lines(home / f"{folder.name}_labels.txt", *(f"{number:08}.png {digit}" for number, digit in enumerate(DIGITS)))
 
 
 def write_digit_five(root):
@@ -166,8 +179,8 @@ def write_digit_five(root):
     write_usps(home)
     write_svhn(home / "SVHN")
     write_svhn(home / "SYNTH", "synth_{}_32x32.mat", seed=2)
-    for part, word in enumerate(("train", "test")):
-        arrays(home / f"MNIST-M/mnist_m_{word}.npz", X=pictures(4 + part, 32), y=DIGITS.astype(np.uint8))
+    for seed, split in enumerate(("train", "test"), start=4):
+        arrays(home / f"MNIST-M/mnist_m_{split}.npz", X=random_images(seed, 32), y=DIGITS.astype(np.uint8))
 
 
 def write_folder(root):

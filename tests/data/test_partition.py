@@ -14,50 +14,50 @@ def split(kind, labels, count, seed=0, **settings):
 
 
 def by_class(parts, labels):
-    """Clients × classes."""
+    """Return the number of samples of each client and class."""
     return np.array([np.bincount(labels[part], minlength=labels.max() + 1) for part in parts])
 
 
-def test_every_kind_can_be_configured_and_every_configuration_is_a_kind():
+def test_partitioners_are_the_values_of_the_configuration():
     assert ("none", *PARTITIONERS) == get_args(DataConfig.model_fields["partition"].annotation)
 
 
 @pytest.mark.parametrize("kind", PARTITIONERS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_parts_are_disjoint_complete_sorted_seeded_and_never_too_small(kind, data):
+def test_parts_are_disjoint_complete_sorted_seeded_and_large_enough(kind, data):
     labels = np.array(data.draw(st.lists(st.sampled_from([0, 3, 4, 17]), min_size=2, max_size=120)))
     count, seed = data.draw(st.integers(1, len(labels) // 2)), data.draw(st.integers(0, 2**32 - 1))
-    given = {
+    settings = {
         "concentration": data.draw(st.floats(0.05, 1e6)),
         "shards": data.draw(st.integers(1, len(labels) // count)),
     }
     try:
-        parts = split(kind, labels, count, seed, **given)
+        parts = split(kind, labels, count, seed, **settings)
     except ValueError as error:
-        # There may be no such draw: two samples for each client, and those of a class at one of them.
+        # There may be no valid draw, for example if each client needs two samples and each class is at one client.
         assume(kind not in ("dirichlet", "size") or "data.concentration" not in str(error))
         raise
     assert len(parts) == count
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
     assert all(len(part) >= 2 and (np.diff(part) > 0).all() for part in parts)
-    again = split(kind, labels, count, seed, **given)
-    assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
+    again = split(kind, labels, count, seed, **settings)
+    assert all(np.array_equal(part, repeated) for part, repeated in zip(parts, again, strict=True))
     sizes = [len(part) for part in parts]
-    spread = {"even": 1, "shards": given["shards"]}.get(kind, len(labels))
+    spread = {"even": 1, "shards": settings["shards"]}.get(kind, len(labels))
     assert max(sizes) - min(sizes) <= spread
 
 
 @pytest.mark.parametrize("kind", PARTITIONERS)
 def test_another_seed_gives_other_parts(kind):
     labels = np.repeat(np.arange(5), 40)
-    one, other = split(kind, labels, 4, seed=0), split(kind, labels, 4, seed=1)
-    assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    parts, other_parts = split(kind, labels, 4, seed=0), split(kind, labels, 4, seed=1)
+    assert any(not np.array_equal(part, other) for part, other in zip(parts, other_parts, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["dirichlet", "size"])
 @pytest.mark.parametrize("concentration", [1e-320, 1e-12, 1e12, 1e308])
-def test_extreme_concentrations_are_numbers_still(kind, concentration):
+def test_extreme_concentrations_cause_no_numerical_errors(kind, concentration):
     labels = np.arange(4000) % 1000
     with np.errstate(all="raise", under="ignore"):
         if kind == "size" and concentration < 1:
@@ -67,16 +67,16 @@ def test_extreme_concentrations_are_numbers_still(kind, concentration):
             assert sum(map(len, split(kind, labels, 4, concentration=concentration))) == 4000
 
 
-def test_a_huge_concentration_shares_every_class_evenly():
+def test_a_huge_concentration_splits_every_class_evenly():
     labels = np.random.RandomState(0).randint(0, 7, 1000)
     counts = by_class(split("dirichlet", labels, 6, concentration=1e9), labels)
     assert (np.abs(counts - np.bincount(labels) / 6) <= 1).all()
 
 
-def test_classes_smaller_than_the_number_of_clients_favour_nobody():
+def test_classes_smaller_than_the_number_of_clients_are_split_without_bias():
     labels = np.arange(9000) // 3  # three samples of each class for five clients
     sizes = [len(part) for part in split("dirichlet", labels, 5, concentration=1e9)]
-    assert max(sizes) - min(sizes) < 300  # of 1,800 each, with a deviation of 27
+    assert max(sizes) - min(sizes) < 300  # expected 1,800 each, with a standard deviation of 27
 
 
 def test_a_small_concentration_skews_labels():
@@ -99,7 +99,7 @@ def test_shares_have_the_moments_of_a_dirichlet_distribution(concentration):
     assert shares.var(axis=1) == pytest.approx(np.full(count, variance), rel=0.1)
 
 
-def test_shards_that_fit_the_classes_hold_one_class_each():
+def test_shards_that_divide_the_classes_have_one_class_each():
     labels = np.random.RandomState(0).permutation(np.repeat(np.arange(10), 30))
     for count, shards in ((10, 2), (5, 2), (20, 3), (3, 10)):
         counts = by_class(split("shards", labels, count, shards=shards), labels)
@@ -111,16 +111,16 @@ def test_shards_that_fit_the_classes_hold_one_class_each():
 
 @given(sizes=st.lists(st.integers(12, 40), min_size=2, max_size=6), shards=st.integers(1, 4), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
-def test_shards_no_larger_than_a_class_hold_at_most_two(sizes, shards, seed):
+def test_shards_no_larger_than_a_class_have_at_most_two_classes(sizes, shards, seed):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    count = -(-len(labels) // (12 * shards))  # a piece has at most 12 samples
+    count = -(-len(labels) // (12 * shards))  # a shard has at most 12 samples
     present = (by_class(split("shards", labels, count, seed, shards=shards), labels) > 0).sum(axis=1)
     assert (present <= 2 * shards).all()
-    # Only where one class ends and the next begins can a piece hold two.
+    # Only a shard at the boundary of two classes has both.
     assert present.sum() <= count * shards + len(sizes) - 1
 
 
-def test_size_leaves_labels_alone():
+def test_size_does_not_skew_labels():
     labels = np.arange(20000) % 4
     parts = split("size", labels, 5, seed=3, concentration=1.0)
     sizes = np.array([len(part) for part in parts])
@@ -130,27 +130,37 @@ def test_size_leaves_labels_alone():
     assert (np.abs(shares - 0.25) < 4 * np.sqrt(0.25 * 0.75 / sizes)[:, None]).all()
 
 
-def test_even_leaves_labels_alone():
+def test_even_does_not_skew_labels():
     labels = np.sort(np.arange(20000) % 4)
     shares = by_class(split("even", labels, 5), labels) / 4000
     assert (np.abs(shares - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 4000)).all()
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "given", "message"),
+    ("kind", "count", "settings", "message"),
     [
-        ("even", 6, {}, "data.clients: 10 samples are too few for 6 clients with at least 2 each; 5 clients would do"),
-        ("shards", 4, {"shards": 3}, "data.shards=3 for each of 4 clients.* 12 pieces of 10.*; data.shards=2 would do"),
+        (
+            "even",
+            6,
+            {},
+            "data.clients=6: 10 samples are too few for clients with at least 2 each; use at most 5 clients",
+        ),
+        (
+            "shards",
+            4,
+            {"shards": 3},
+            "data.shards=3 and data.clients=4 need 12 samples; there are 10, .* data.shards=2",
+        ),
         (
             "size",
             5,
             {"concentration": 0.01},
-            "data.concentration=0.01, 10 samples and 5 clients.*data.clients would do",
+            "data.concentration=0.01 and data.clients=5: .* of 10 samples .* larger data.concentration or fewer",
         ),
         ("moons", 2, {}, "data.partition must be one of even, dirichlet, shards, size; got 'moons'"),
     ],
 )
-def test_what_cannot_be_says_what_can(kind, count, given, message):
+def test_errors_say_what_is_possible(kind, count, settings, message):
     with pytest.raises(ValueError, match=message) as raised:
-        split(kind, np.arange(10) % 2, count, **given)
+        split(kind, np.arange(10) % 2, count, **settings)
     assert "\n" not in str(raised.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedrf.data.dataset import Dataset
-from fedrf.errors import reason
 
 # In the order in which data sets are listed.
 BUILT_IN = {
@@ -36,7 +35,4 @@ def accept(definition: object) -> Dataset:
             raise ValueError(f"{definition.__name__} does not set {attribute}")
     if definition.content not in ("images", "features"):
         raise ValueError(f"{definition.__name__}.content={definition.content!r}: allowed: images, features")
-    try:
-        return definition()
-    except Exception as error:  # a constructor of another package can raise anything
-        raise ValueError(f"{definition.__name__}() failed ({reason(error)})") from error
+    return definition()

@@ -7,8 +7,8 @@ from fedrf.data.datasets.digit_four import RENDERED, RENDERED_COUNTS, DigitFour
 from tests.data.layouts import write_digit_five
 
 
-def config(root=None, **given):
-    return DataConfig(name="digit-four", target="usps", root=str(root) if root else None, **given)
+def config(**keys):
+    return DataConfig(name="digit-four", target="usps", **keys)
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,16 @@ def test_rendered_digits_are_colour_images_of_all_classes(rendered):
     assert len({image.tobytes() for image in images}) == len(images)
 
 
-def test_train_and_test_are_parts_of_all_of_it(rendered):
-    parts = {name: DigitFour().load(config(split=name), RENDERED) for name in ("train", "test")}
-    assert [len(part.labels) for part in parts.values()] == list(RENDERED_COUNTS)
-    assert np.array_equal(np.concatenate([part.array() for part in parts.values()]), rendered[0])
+def test_train_and_test_together_are_all_samples(monkeypatch):
+    monkeypatch.setattr("fedrf.data.datasets.digit_four.RENDERED_COUNTS", (60, 20))
+    train, test, both = (DigitFour().load(config(split=split), RENDERED) for split in ("train", "test", "all"))
+    assert (len(train.labels), len(test.labels)) == (60, 20)
+    assert np.array_equal(np.concatenate([train.array(), test.array()]), both.array())
+    assert np.array_equal(np.concatenate([train.labels, test.labels]), both.labels)
 
 
-def test_rendered_digits_can_be_told_apart(rendered):
-    """Nearest neighbours of grey, coarse images find far more than one in ten: strokes are there, and labels fit."""
+def test_rendered_digits_can_be_classified(rendered):
+    """Nearest neighbours of small greyscale images are far better than chance, so strokes and labels match."""
     from sklearn.neighbors import KNeighborsClassifier
 
     images, labels = rendered
@@ -44,10 +46,10 @@ def test_rendered_digits_can_be_told_apart(rendered):
     assert model.score(ink[6000:], labels[6000:]) > 0.4
 
 
-def test_the_others_are_those_of_digit_five(tmp_path):
+def test_the_other_domains_are_those_of_digit_five(tmp_path):
     write_digit_five(tmp_path)
-    given = {"root": str(tmp_path), "target": "usps", "allow_partial": True}
-    four, five = (DataConfig(name=name, **given) for name in ("digit-four", "digit-five"))
+    keys = {"root": str(tmp_path), "target": "usps", "allow_partial": True}
+    four, five = (DataConfig(name=name, **keys) for name in ("digit-four", "digit-five"))
     assert DigitFour().domains(four) == ("mnist", "mnist-m", "usps", RENDERED)
     assert np.array_equal(DigitFour().load(four, "usps").array(), DigitFive().load(five, "usps").array())
     assert DigitFour().locate(four, RENDERED) is None

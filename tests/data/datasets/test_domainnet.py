@@ -20,8 +20,8 @@ def test_lists_are_read_in_their_order(tmp_path, folder):
     write_domainnet(tmp_path)
     home = tmp_path / "domainnet"
     (home / folder).mkdir(exist_ok=True)
-    for part in ("train", "test"):
-        (home / f"sketch_{part}.txt").rename(home / folder / f"sketch_{part}.txt")
+    for split in ("train", "test"):
+        (home / f"sketch_{split}.txt").rename(home / folder / f"sketch_{split}.txt")
     samples = load("domainnet", tmp_path, "sketch")
     assert samples.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert samples.names()[2] == "sketch/airplane/sketch_002_000001.jpg"
@@ -37,14 +37,14 @@ def test_classes_come_from_the_lists(tmp_path):
     assert classes == tuple(f"thing_{label}" for label in range(345))
     for path in (tmp_path / "domainnet").glob("[cipqr]*.txt"):
         path.unlink()
-    assert DOMAINNET.classes(data("domainnet", tmp_path)) == classes, "the last domain's lists will do"
+    assert DOMAINNET.classes(data("domainnet", tmp_path)) == classes, "the lists of the last domain are enough"
     for path in (tmp_path / "domainnet").glob("*.txt"):
         path.unlink()
     with pytest.raises(ValueError, match=r"any list of images not found; looked for .*domainnet/clipart_train\.txt"):
         DOMAINNET.classes(data("domainnet", tmp_path))
 
 
-def test_lists_of_fewer_classes_are_refused_unless_that_is_meant(tmp_path):
+def test_lists_with_fewer_classes_are_rejected_unless_partial_data_is_allowed(tmp_path):
     write_domainnet(tmp_path)
     with pytest.raises(ValueError, match="3 of 345 classes; no line has label 3, 4, 5, 6, 7 and 337 more"):
         DOMAINNET.classes(data("domainnet", tmp_path))
@@ -53,7 +53,7 @@ def test_lists_of_fewer_classes_are_refused_unless_that_is_meant(tmp_path):
     assert classes[:4] == ("aircraft_carrier", "airplane", "alarm_clock", "class 3")
 
 
-def test_one_label_has_one_name(tmp_path):
+def test_a_label_must_have_one_name(tmp_path):
     write_domainnet(tmp_path)
     path = tmp_path / "domainnet/real_test.txt"
     path.write_text(path.read_text() + "real/zebra/real_001_000009.jpg 1\n")
@@ -62,7 +62,7 @@ def test_one_label_has_one_name(tmp_path):
         load("domainnet", tmp_path, "real", split="test")
 
 
-def test_missing_images_are_counted_unless_they_may_be_missing(tmp_path, monkeypatch):
+def test_missing_images_are_an_error_unless_partial_data_is_allowed(tmp_path, monkeypatch):
     write_domainnet(tmp_path)
     home = tmp_path / "domainnet"
     shutil.rmtree(home / "real/airplane")
@@ -88,7 +88,7 @@ def test_missing_images_are_counted_unless_they_may_be_missing(tmp_path, monkeyp
         ("real/../../1.jpg 1", "line 3 must name a file below the folder of images"),
     ],
 )
-def test_unusable_lines_are_named(tmp_path, line, message):
+def test_an_error_has_the_number_of_an_invalid_line(tmp_path, line, message):
     write_domainnet(tmp_path)
     path = lines(tmp_path / "domainnet/real_train.txt", "real/airplane/1.jpg 1", "", line)
     with pytest.raises(ValueError, match=message) as caught:
@@ -100,14 +100,14 @@ def test_unusable_lines_are_named(tmp_path, line, message):
 @pytest.mark.parametrize(
     ("content", "message"), [(b"", "no line that names an image"), (b"\xff\xfe", "cannot be read")]
 )
-def test_unusable_lists_are_named(tmp_path, content, message):
+def test_an_error_names_an_invalid_list(tmp_path, content, message):
     write_domainnet(tmp_path)
     (tmp_path / "domainnet/real_train.txt").write_bytes(content)
     with pytest.raises(ValueError, match=f"real_train.txt: {message}"):
         load("domainnet", tmp_path, "real")
 
 
-def test_names_with_spaces_and_other_line_ends(tmp_path):
+def test_lists_can_have_spaces_in_names_and_windows_line_ends(tmp_path):
     write_domainnet(tmp_path)
     image(tmp_path / "domainnet/real/The Eiffel Tower/a b.jpg")
     text = "\ufeff./real/The Eiffel Tower/a b.jpg 7\r\nreal/airplane/real_002_000001.jpg\t1\r\n"
@@ -117,7 +117,7 @@ def test_names_with_spaces_and_other_line_ends(tmp_path):
     assert np.array_equal(samples.labels, [7, 1])
 
 
-def test_images_or_lists_alone_are_not_enough(tmp_path):
+def test_images_and_lists_are_both_required(tmp_path):
     write_domainnet(tmp_path)
     home = tmp_path / "domainnet"
     (home / "real_train.txt").unlink()

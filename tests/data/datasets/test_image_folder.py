@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
-from fedrf.data.datasets.image_folder import list_images
 from fedrf.config.registry import DATASETS
-from fedrf.data.domains import settle
-from fedrf.data.samples import CorruptImageError, ImageFiles
+from fedrf.data.content import CorruptImageError, ImageFiles
+from fedrf.data.datasets.image_folder import list_images
+from fedrf.data.domains import resolve_data
 from tests.data.layouts import data, image, images, write_folder
 
 FOLDER = DATASETS.find("folder")
 
 
-def test_classes_are_those_of_the_sources_and_never_of_the_target(tmp_path):
+def test_classes_are_those_of_the_sources_and_not_of_the_target(tmp_path):
     images(tmp_path / "clinic/dog")
     images(tmp_path / "ward/cat")
     images(tmp_path / "home/zebra")
@@ -28,7 +28,7 @@ def test_classes_are_those_of_the_sources_and_never_of_the_target(tmp_path):
 
 
 @pytest.mark.parametrize("inner", ["", "images/"])
-def test_images_are_listed_in_order_and_all_else_is_overlooked(tmp_path, inner):
+def test_images_are_listed_in_order_and_other_files_are_ignored(tmp_path, inner):
     folder = tmp_path / "clinic" / inner
     for name in ("b.JPG", "a.jpeg", "c.png", "d.webp", "e.TIF", "f.bmp", "g.ppm", "h.gif"):
         image(folder / "cat" / name)
@@ -50,7 +50,7 @@ def test_images_are_listed_in_order_and_all_else_is_overlooked(tmp_path, inner):
 def test_a_target_without_class_folders_has_no_labels(tmp_path, inner):
     write_folder(tmp_path)
     images(tmp_path / "new" / inner, 3)
-    config = settle(data("folder", tmp_path, target="new"))
+    config = resolve_data(data("folder", tmp_path, target="new"))
     assert config.classes == ("cat", "dog")
     samples = FOLDER.load(config, "new")
     assert len(samples) == 3
@@ -92,19 +92,19 @@ def test_links_are_followed(tmp_path):
     assert np.bincount(samples.labels).tolist() == [2, 2]
 
 
-def test_a_link_to_nothing_is_named(tmp_path):
+def test_an_error_names_a_broken_link(tmp_path):
     image(tmp_path / "clinic/a/1.jpg")
     (tmp_path / "clinic/a/2.jpg").symlink_to(tmp_path / "gone.jpg")
-    with pytest.raises(ValueError, match=r"clinic/a/2\.jpg: a link to nothing"):
+    with pytest.raises(ValueError, match=r"clinic/a/2\.jpg: a broken link"):
         list_images(tmp_path / "clinic")
 
 
-def test_whatever_pillow_raises_is_a_corrupt_image(tmp_path, monkeypatch):
+def test_any_exception_of_pillow_is_a_corrupt_image(tmp_path, monkeypatch):
     image(tmp_path / "clinic/1.tif")
 
-    def broken(path):
+    def raise_type_error(path):
         raise TypeError("'float' object cannot be interpreted as an integer")
 
-    monkeypatch.setattr("fedrf.data.samples.Image.open", broken)
+    monkeypatch.setattr("fedrf.data.content.Image.open", raise_type_error)
     with pytest.raises(CorruptImageError, match=r"1\.tif: cannot be decoded \('float' object"):
         ImageFiles(tmp_path / "clinic", ["1.tif"]).image(0)

@@ -23,13 +23,13 @@ def test_tables_agree_with_the_papers():
 
 
 @pytest.mark.parametrize("name", ["Real World", "RealWorld", "real_world", "Real"])
-def test_the_fourth_domain_goes_by_many_names(tmp_path, name):
+def test_the_fourth_domain_has_several_names(tmp_path, name):
     images(tmp_path / "office_home" / name / "TV")
     images(tmp_path / "office_home" / name / "Alarm Clock")
     assert load("office-home", tmp_path, "real-world").labels.tolist() == [0, 0, 58, 58]
 
 
-def test_classes_that_are_missing_are_named(tmp_path):
+def test_an_error_names_missing_classes(tmp_path):
     write_office_home(tmp_path)
     folder = tmp_path / "OfficeHomeDataset_10072016/Art"
     assert np.bincount(load("office-home", tmp_path, "art").labels).tolist() == [1] * 65

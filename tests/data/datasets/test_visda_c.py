@@ -14,7 +14,7 @@ def test_tables_agree_with_the_papers():
     assert VISDA.classes(config)[-2:] == ("train", "truck")
 
 
-def test_the_list_decides(tmp_path):
+def test_the_list_selects_the_images(tmp_path):
     write_visda_c(tmp_path)
     folder = tmp_path / "visda_c/validation"
     image(folder / "bus/unlisted.png")
@@ -26,7 +26,7 @@ def test_the_list_decides(tmp_path):
     assert samples.labels.tolist() == [11, 10]
 
 
-def test_without_a_list_class_folders_will_do(tmp_path):
+def test_class_folders_are_read_if_there_is_no_list(tmp_path):
     write_visda_c(tmp_path)
     listed = load("visda-c", tmp_path, "train")
     (tmp_path / "visda_c/train/image_list.txt").unlink()
@@ -44,7 +44,7 @@ def test_label_and_folder_must_agree(tmp_path):
         load("visda-c", tmp_path, "train")
 
 
-def test_missing_images_are_counted_and_a_short_list_is_refused(tmp_path):
+def test_missing_images_and_incomplete_lists_are_rejected(tmp_path):
     write_visda_c(tmp_path)
     folder = tmp_path / "visda_c/validation"
     with pytest.raises(ValueError, match=r"image_list\.txt: 24 samples of visda-c, domain validation; expected 55,388"):
