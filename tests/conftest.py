@@ -6,8 +6,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedrf.config.loader import load_config
-from fedrf.data.feature_files import FeatureSet
 from fedrf.data.domains import load_domain
+from fedrf.data.feature_files import FeatureSet
 
 TINY = {
     "data.samples": 120,
@@ -19,6 +19,7 @@ TINY = {
     "adapt.batch_size": 32,
     "track.evaluate_every": 2,
 }
+SYNC = {**TINY, "federation.mode": "sync", "federation.checkpoint_seconds": 0}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from fedrf.config.keys import keys_of
-from fedrf.config.registry import DATASETS, METHODS
+from fedrf.config.registry import DATASETS, METHODS, Registry
 from fedrf.config.schema import SECTIONS, Config
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -60,10 +60,24 @@ def _default_settings(given: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     data = given.get("data")
     dataset = data.get("name") if isinstance(data, dict) else None
     if isinstance(dataset, str):
-        yield DATASETS.find(dataset).settings
+        yield _settings_of(DATASETS, dataset)
     method = given.get("method", Config.model_fields["method"].default)
     if isinstance(method, str):
-        yield METHODS.find(method).settings
+        yield _settings_of(METHODS, method)
+
+
+def _settings_of(registry: Registry[Any], name: str) -> Mapping[str, Any]:
+    """Return the settings of a data set or method; a `ValueError` names the class if one of their keys is unknown."""
+    definition = registry.find(name)
+    settings, owner = definition.settings, type(definition).__name__
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"{registry.key}={name}: {owner}.settings={settings!r} is not a dictionary of keys and values")
+    for key in settings:
+        section, _, last = str(key).rpartition(".")
+        if key in SECTIONS or last not in keys_of(section):
+            known = "`fedrf run --keys` lists all keys"
+            raise ValueError(f"{registry.key}={name}: {owner}.settings has the unknown key {key!r}; {known}")
+    return settings
 
 
 def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:

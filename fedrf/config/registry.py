@@ -68,7 +68,13 @@ class Registry(Generic[Definition]):
     def check(self, name: str) -> str:
         """Return the name if it has a definition; the `ValueError` otherwise does not repeat key and name."""
         if name not in self._found:
-            self._found[name] = import_module(self.package).accept(self._load(name))
+            definition = self._load(name)
+            try:
+                self._found[name] = import_module(self.package).accept(definition)
+            except ValueError:
+                raise
+            except Exception as error:  # making an instance runs code of others, which can raise anything
+                raise ValueError(f"cannot make an instance of it ({type(error).__name__}: {reason(error)})") from error
         return name
 
     def find(self, name: str) -> Definition:
@@ -94,11 +100,12 @@ class Registry(Generic[Definition]):
         if os.getcwd() not in sys.path:  # commands are scripts, which Python starts without the current directory
             sys.path.append(os.getcwd())
         try:
-            return getattr(import_module(module), attribute)
-        except AttributeError:
-            raise ValueError(f"{module} has no {attribute!r}") from None
+            imported = import_module(module)
         except Exception as error:  # importing runs code of others, which can raise anything
-            raise ValueError(f"cannot import {module} ({reason(error)})") from error
+            raise ValueError(f"cannot import {module} ({type(error).__name__}: {reason(error)})") from error
+        if not hasattr(imported, attribute):
+            raise ValueError(f"{module} has no {attribute!r}")
+        return getattr(imported, attribute)
 
 
 METHODS: Registry[Method] = Registry("method", "fedrf.methods", "fedrf.methods")

@@ -1,4 +1,4 @@
-"""The live display: what it says, and that it says nothing without a terminal."""
+"""The live display: its contents, and that nothing is printed without a terminal."""
 
 import io
 
@@ -7,29 +7,29 @@ from rich.console import Console
 
 from fedrf.config.loader import load_config
 from fedrf.experiment.display import Display, size
+from fedrf.federation.status import Status
 
-PROGRESS = {
-    "rows": [{"client": "street", "round": 9, "loss": 0.25, "mmd": 0.001}],
-    "rounds": {"street": 10, "rendered": 3, "textured": 10, "handwritten": 10},
-    "present": ["street", "rendered", "handwritten"],
-    "finished": ["handwritten"],
-    "traffic": {("up", "aligner"): 1_500_000, ("down", "aligner"): 500_000},
-    "seconds": 12.0,
-    "preparing": {},
-}
+STATUS = Status(
+    rows=[{"client": "street", "round": 9, "loss": 0.25, "mmd": 0.001}],
+    rounds={"street": 10, "rendered": 3, "textured": 10, "handwritten": 10},
+    present=frozenset({"street", "rendered", "handwritten"}),
+    finished=frozenset({"handwritten"}),
+    traffic={("up", "aligner"): 1_500_000, ("down", "aligner"): 500_000},
+    seconds=12.0,
+)
 
 
-def shown(terminal):
+def display_texts(terminal):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
     with Display(load_config(), "handwritten", console) as display:
-        display.update(PROGRESS)
+        display.update(STATUS)
         console_table = Console(file=io.StringIO(), width=100)
-        console_table.print(display.table(PROGRESS))
+        console_table.print(display.table(STATUS))
     return console.file.getvalue(), console_table.file.getvalue()
 
 
-def test_rounds_losses_bytes_stragglers_and_who_is_there():
-    _, text = shown(True)
+def test_rounds_losses_bytes_stragglers_and_lost_clients():
+    _, text = display_texts(True)
     lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "2.0 MB sent" in text
     assert "10/150" in lines["street"]
@@ -39,9 +39,9 @@ def test_rounds_losses_bytes_stragglers_and_who_is_there():
     assert "done" in lines["handwritten"]
 
 
-def test_quiet_without_a_terminal():
-    assert shown(False)[0] == ""
-    assert shown(True)[0] != ""
+def test_nothing_is_printed_without_a_terminal():
+    assert display_texts(False)[0] == ""
+    assert display_texts(True)[0] != ""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""W&B from the driver: offline without an account, online never with a prompt."""
+"""W&B: offline runs need no account, and online runs never ask for a login."""
 
 import pytest
 
