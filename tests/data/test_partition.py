@@ -9,8 +9,8 @@ from fedrf.config.schema import DataConfig
 from fedrf.data.partition import PARTITIONERS, partition
 
 
-def split(kind, labels, count, seed=0, **settings):
-    return partition(kind, np.asarray(labels), count, np.random.RandomState(seed), **settings)
+def split(kind, labels, count, seed=0, **options):
+    return partition(kind, np.asarray(labels), count, np.random.RandomState(seed), **options)
 
 
 def by_class(parts, labels):
@@ -28,12 +28,12 @@ def test_partitioners_are_the_values_of_the_configuration():
 def test_parts_are_disjoint_complete_sorted_seeded_and_large_enough(kind, data):
     labels = np.array(data.draw(st.lists(st.sampled_from([0, 3, 4, 17]), min_size=2, max_size=120)))
     count, seed = data.draw(st.integers(1, len(labels) // 2)), data.draw(st.integers(0, 2**32 - 1))
-    settings = {
+    options = {
         "concentration": data.draw(st.floats(0.05, 1e6)),
         "shards": data.draw(st.integers(1, len(labels) // count)),
     }
     try:
-        parts = split(kind, labels, count, seed, **settings)
+        parts = split(kind, labels, count, seed, **options)
     except ValueError as error:
         # There may be no valid draw, for example if each client needs two samples and each class is at one client.
         assume(kind not in ("dirichlet", "size") or "data.concentration" not in str(error))
@@ -41,10 +41,10 @@ def test_parts_are_disjoint_complete_sorted_seeded_and_large_enough(kind, data):
     assert len(parts) == count
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
     assert all(len(part) >= 2 and (np.diff(part) > 0).all() for part in parts)
-    again = split(kind, labels, count, seed, **settings)
+    again = split(kind, labels, count, seed, **options)
     assert all(np.array_equal(part, repeated) for part, repeated in zip(parts, again, strict=True))
     sizes = [len(part) for part in parts]
-    spread = {"even": 1, "shards": settings["shards"]}.get(kind, len(labels))
+    spread = {"even": 1, "shards": options["shards"]}.get(kind, len(labels))
     assert max(sizes) - min(sizes) <= spread
 
 
@@ -137,7 +137,7 @@ def test_even_does_not_skew_labels():
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "settings", "message"),
+    ("kind", "count", "options", "message"),
     [
         (
             "even",
@@ -160,7 +160,7 @@ def test_even_does_not_skew_labels():
         ("moons", 2, {}, "data.partition must be one of even, dirichlet, shards, size; got 'moons'"),
     ],
 )
-def test_errors_say_what_is_possible(kind, count, settings, message):
+def test_errors_say_what_is_possible(kind, count, options, message):
     with pytest.raises(ValueError, match=message) as raised:
-        split(kind, np.arange(10) % 2, count, **settings)
+        split(kind, np.arange(10) % 2, count, **options)
     assert "\n" not in str(raised.value)
