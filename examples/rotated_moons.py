@@ -6,8 +6,9 @@ Run it with `fedrf run data.name=rotated_moons:RotatedMoons data.target=30-degre
 import numpy as np
 from sklearn.datasets import make_moons
 
+from fedrf.data.content import Arrays
 from fedrf.data.dataset import Dataset
-from fedrf.data.samples import Arrays, Samples
+from fedrf.data.samples import Samples
 
 ANGLES = {"0-degrees": 0, "15-degrees": 15, "30-degrees": 30}
 
