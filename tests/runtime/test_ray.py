@@ -54,7 +54,7 @@ class FaultyFederation(RayFederation):
 
     def call(self, name, *arguments):
         answer = super().call(name, *arguments)
-        if name == "poll" and self.fault and max(answer["rounds"].values()) >= 4:
+        if name == "poll" and self.fault and max(answer.rounds.values()) >= 4:
             fault, self.fault = self.fault, None
             fault(self)
         return answer
@@ -105,9 +105,9 @@ class RejoinedFederation(FaultyFederation):
     def call(self, name, *arguments):
         answer = super().call(name, *arguments)
         if name == "poll":
-            if self.lost_in is None and "rendered" not in answer["present"]:
-                self.lost_in = answer["rounds"]["rendered"]
-            elif self.lost_in is not None and answer["rounds"]["rendered"] > self.lost_in + 5:
+            if self.lost_in is None and "rendered" not in answer.present:
+                self.lost_in = answer.rounds["rendered"]
+            elif self.lost_in is not None and answer.rounds["rendered"] > self.lost_in + 5:
                 super().call("stop")
         return answer
 
