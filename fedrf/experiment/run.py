@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,19 +61,28 @@ def run(
         if done is not None and done["status"] == "finished":
             return RunResult(folder.path, config, done)
     else:
-        config = resolve_config(recipe, overrides, seed=seed)
-        if local or not (session or address or os.environ.get("RAY_ADDRESS")):
-            check_files(config)
-        for text in warnings_about(config):
-            warnings.warn(text, stacklevel=2)
+        is_here = local or not (session or address or os.environ.get("RAY_ADDRESS"))
+        config = _checked_config(recipe, overrides, seed, is_here)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
     experiment = Experiment(config, folder, resume is not None, observe)
     if local:
-        return experiment.run(lambda *arguments: LocalFederation(*arguments))
+        return experiment.run(LocalFederation)
     from fedrf.runtime.ray import RayFederation, RaySession
 
     with RaySession(address) if session is None else nullcontext(session) as used:
-        return experiment.run(lambda *arguments: RayFederation(used, *arguments))
+        return experiment.run(partial(RayFederation, used))
+
+
+def _checked_config(
+    recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str], seed: int | None, is_here: bool
+) -> Config:
+    """Return the configuration, after checking files on this machine and warning about suspicious settings."""
+    config = resolve_config(recipe, overrides, seed=seed)
+    if is_here:
+        check_files(config)
+    for text in warnings_about(config):
+        warnings.warn(text, stacklevel=3)
+    return config
 
 
 def run_in(

@@ -37,11 +37,7 @@ def summarise(
         "seed": config.seed,
         "status": ended,
         "rounds": rounds,
-        "target_accuracy": {
-            "final": last.get("accuracy"),
-            "selected": (best(evaluated, select) or {}).get("accuracy"),
-            "oracle": max((row["accuracy"] for row in evaluated if "accuracy" in row), default=None),
-        },
+        "target_accuracy": _accuracies(evaluated, last, select),
         "target_information": last.get("information"),
         "scores": {score: last[score] for score in dict.fromkeys((*BUILT_IN, select)) if score in last},
         "source_accuracy": {
@@ -53,6 +49,14 @@ def summarise(
         "config_hash": config.digest,
         "failures": [*failures, *status.failures],
         "notes": [*warnings_about(config), *status.notes],
+    }
+
+
+def _accuracies(evaluated: list[dict[str, Any]], last: dict[str, Any], select: str) -> dict[str, float | None]:
+    return {
+        "final": last.get("accuracy"),
+        "selected": (best(evaluated, select) or {}).get("accuracy"),
+        "oracle": max((row["accuracy"] for row in evaluated if "accuracy" in row), default=None),
     }
 
 

@@ -13,7 +13,7 @@ from fedrf.config.registry import AGGREGATION_RULES, METHODS
 from fedrf.config.schema import Config
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.async_aggregation import AsyncPart
-from fedrf.protocol.messages import ArrayMessage
+from fedrf.protocol.message import ArrayMessage
 
 PARTS = ("aligner", "classifier", "extractor", "auxiliary")
 Accepted = dict[str, ArrayMessage]

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.progress import Progress
 from fedrf.protocol.envelope import Envelope, Reply
-from fedrf.protocol.messages import ArrayMessage, Greeting, Message, Metrics, Product, Statistics
+from fedrf.protocol.message import ArrayMessage, Message
+from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
 
 if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStartReply

@@ -6,7 +6,6 @@ A plain class; `fedrf.runtime` runs it in an actor or in a thread. What leaves i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
@@ -27,17 +26,18 @@ from fedrf.config.schema import Config
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
-from fedrf.federation.channel import Call, Channel, StoppedError
+from fedrf.federation.channel import Call, Channel
 from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.local_samples import PIECE, LocalSamples
 from fedrf.federation.module import FederatedModule, changes_extractor
+from fedrf.federation.round_batches import RoundBatches, uncache_adapter
 from fedrf.federation.saver import Saver
 from fedrf.federation.warm_start import warm_started_aligner
 from fedrf.files import write_atomically
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.extractor import CachedExtractor, Extractor
-from fedrf.models.network import Batch, NoRandomFeatures
+from fedrf.models.network import NoRandomFeatures
 from fedrf.models.parts import get_part, parameters_of, set_part
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.protocol.envelope import Reply
@@ -214,7 +214,7 @@ class Client:
                 enable_model_summary=False,
                 plugins=[LightningEnvironment()],
             )
-            trainer.fit(self.module, train_dataloaders=Rounds(self.module), ckpt_path=self.info.checkpoint)
+            trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=self.info.checkpoint)
         if not self.channel.progress.stopped and self.module.commit():  # again: a checkpoint may be of the last round
             self._write_results()
         self.channel.finish()
@@ -254,37 +254,3 @@ def in_file(name: str) -> str:
         if name.startswith(prefix):
             return written + name.removeprefix(prefix)
     return name
-
-
-def uncache_adapter(module: FederatedModule) -> None:
-    """After the rounds, take samples from below the adapter, which the target's adaptation may train."""
-    if module.channel.progress.round <= module.config.train.rounds or not module.extractor.adapter_is_applied:
-        return
-    try:
-        module.samples.rows, module.extractor.adapter_is_applied = module.samples.trunk_outputs(), False
-    except StoppedError:
-        module.channel.progress.stopped = True
-
-
-class Rounds:
-    """What the trainer iterates over: a batch for each round and, at a target that adapts after them, for each step.
-
-    It has a length, so that Lightning does not fetch ahead: the number of the next round may depend on the last reply.
-    """
-
-    def __init__(self, module: FederatedModule) -> None:
-        self.module, self.config = module, module.config
-        self.steps = self.config.adapt.steps if module.stage and module.stage.is_last else 0
-
-    def __len__(self) -> int:
-        return 10**9  # an upper bound: `__iter__` ends, and a batch may have to be repeated
-
-    def __iter__(self) -> Iterator[Batch]:
-        module, rounds, progress = self.module, self.config.train.rounds, self.module.channel.progress
-        while not progress.stopped and progress.round < rounds + self.steps:
-            progress.round += 1
-            is_adaptation = progress.round > rounds
-            if is_adaptation and module.commit():  # first: the others wait for it
-                uncache_adapter(module)
-            size = (self.config.adapt if is_adaptation else self.config.train).batch_size
-            yield module.samples.batch(progress.round, size)

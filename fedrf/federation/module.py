@@ -28,16 +28,8 @@ from fedrf.models.network import Batch, DomainModel, NoRandomFeatures
 from fedrf.models.normalization import moments
 from fedrf.models.parts import get_part, parameters_of, set_part
 from fedrf.protocol.envelope import Reply
-from fedrf.protocol.messages import (
-    KINDS,
-    ArrayMessage,
-    Ciphertexts,
-    Features,
-    MeanEmbedding,
-    Message,
-    Moments,
-    SourceWeights,
-)
+from fedrf.protocol.message import KINDS, ArrayMessage, Message
+from fedrf.protocol.messages import Ciphertexts, Features, MeanEmbedding, Moments, SourceWeights
 from fedrf.protocol.schedule import Schedule
 from fedrf.tca.random_features import RandomFourierFeatures
 

@@ -12,7 +12,8 @@ from fedrf.config.schema import Config
 from fedrf.federation.barrier import Barrier, Key
 from fedrf.federation.roster import Roster
 from fedrf.federation.state import State
-from fedrf.protocol.messages import KEY_BYTES, BadMessageError, Greeting, Product, Statistics
+from fedrf.protocol.message import BadMessageError
+from fedrf.protocol.messages import KEY_BYTES, Greeting, Product, Statistics
 
 if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStart, WarmStartReply

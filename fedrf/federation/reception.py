@@ -8,7 +8,7 @@ from typing import cast
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import PHASES, Envelope
-from fedrf.protocol.messages import ArrayMessage, BadMessageError, Message, check_message
+from fedrf.protocol.message import ArrayMessage, BadMessageError, Message, check_message
 
 
 class Reception:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrf.protocol.messages import Array, ArrayMessage, Message
+from fedrf.protocol.message import Array, ArrayMessage, Message
 
 # Phases of one round, in this order. `commit`: parts, if they must be averaged before the messages of the round are
 # computed; `round`: Σℓ, with parts that have not been sent yet; `final`: the parts after the last round;

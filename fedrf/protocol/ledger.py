@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrf.protocol.messages import Message
+from fedrf.protocol.message import Message
 
 MAX_FAILURES = 100
 

@@ -8,11 +8,7 @@ from fedrf.config.loader import load_config
 from fedrf.federation.checkpoints import CoordinatorFiles
 from fedrf.federation.coordinator import Coordinator
 from fedrf.protocol.envelope import Envelope
-from fedrf.protocol.messages import (
-    Aligner,
-    Classifier,
-    MeanEmbedding,
-)
+from fedrf.protocol.messages import Aligner, Classifier, MeanEmbedding
 
 BASE = {
     "model.num_features": 1,

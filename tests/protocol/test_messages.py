@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
+from fedrf.protocol.message import KINDS, ArrayMessage, BadMessageError, check_message
 from fedrf.protocol.messages import (
-    KINDS,
     Aligner,
-    ArrayMessage,
-    BadMessageError,
     Classifier,
     Features,
     Greeting,
@@ -16,7 +14,6 @@ from fedrf.protocol.messages import (
     Moments,
     SourceWeights,
     Statistics,
-    check_message,
 )
 from fedrf.protocol.sizes import Sizes
 
