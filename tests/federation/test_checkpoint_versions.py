@@ -29,7 +29,7 @@ def test_a_client_that_was_away_keeps_the_file_that_a_valid_version_refers_to(tm
         return needed, server.versions.saved
 
     needed, saved = run(main())
-    assert needed == [1, 1]  # both generations that count name B's first file
+    assert needed == [1, 1]  # both valid versions refer to B's first file
     assert saved[B] == 4
 
 
