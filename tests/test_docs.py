@@ -17,8 +17,8 @@ import yaml
 import fedrf
 import fedrf.data.datasets
 import fedrf.methods
+from fedrf.config.keys import describe_keys
 from fedrf.config.loader import load_config
-from fedrf.config.schema import Config
 from tune.space import load_space
 
 ROOT = Path(__file__).parent.parent
@@ -92,7 +92,7 @@ def test_settings_that_the_documentation_names_are_allowed():
 def test_participation_words_in_the_documentation_are_those_of_the_keys(page):
     (table,) = re.findall(r"^\| value \|.*\n\| --- .*\n((?:\|.*\n)+)", (ROOT / page).read_text(), re.MULTILINE)
     words = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
-    allowed = {key: set(values.split(" | ")) for key, _, values, _ in describe_keys()}
+    allowed = {key.name: set(key.allowed.split(" | ")) for key in describe_keys()}
     assert all(allowed[key] == words for key in PARTICIPATION)
 
 
@@ -116,7 +116,7 @@ def test_keys_that_the_documentation_names_exist():
     text = "".join(page.read_text() for page in GUIDES)
     keys = set(re.findall(rf"\b((?:{SECTIONS})\.[a-z_]+)=", text))
     keys |= set(re.findall(rf"`((?:{SECTIONS})\.[a-z_]+)`", text))
-    assert keys <= {key for key, *_ in describe_keys()}
+    assert keys <= {key.name for key in describe_keys()}
 
 
 def test_the_table_of_methods_has_all_of_them_and_says_which_can_run_asynchronously():

@@ -4,15 +4,12 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 from statistics import mean, stdev
 
 import numpy as np
 import pytest
 
 from fedrf.adaptation.selection import best, evaluations
-from fedrf.cli import app as cli
 from fedrf.comparison import compare as module
 from fedrf.comparison.analysis import choice_accuracies
 from fedrf.comparison.compare import compare
@@ -22,6 +19,7 @@ from fedrf.comparison.results import CellResult
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.results import RunFolder
 from fedrf.runtime.local import LocalFederation
+from tests.cli.calls import call, printed
 from tests.conftest import TINY
 
 KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.items()]
@@ -113,14 +111,14 @@ class InterruptedOnce(LocalFederation):
         super().__init__(*arguments)
 
     def wait(self, seconds):
-        if InterruptedOnce.runs == 2 and max(self.call("poll", 0)["rounds"].values()) >= 3:
+        if InterruptedOnce.runs == 2 and max(self.call("poll", 0).rounds.values()) >= 3:
             InterruptedOnce.runs += 1
             signal.raise_signal(signal.SIGINT)
         return super().wait(0.02)
 
 
 def test_an_interrupted_comparison_resumes_from_the_checkpoint(tmp_path, monkeypatch):
-    slow = [*KEYS, "federation.checkpoint_seconds=0", "train.rounds=8", "federation.delays={rendered: 0.05}"]
+    slow = [*KEYS, "federation.checkpoint_seconds=0", "train.rounds=6", "federation.delays={rendered: 0.05}"]
     plan = make_plan(keys=slow, targets=("street",))
     with monkeypatch.context() as patch:
         patch.setattr("fedrf.experiment.run.LocalFederation", InterruptedOnce)
@@ -130,13 +128,13 @@ def test_an_interrupted_comparison_resumes_from_the_checkpoint(tmp_path, monkeyp
     assert "| fedrf-plus | – |" in (tmp_path / "out/table.md").read_text()
     (interrupted,) = tmp_path.glob("out/runs/*/fedrf-plus/*")
     before = RunFolder(interrupted).rows()
-    assert 2 <= max(row["round"] for row in before) < 8
+    assert 2 <= max(row["round"] for row in before) < 6
     resumed, complete = compare(plan, tmp_path / "out", local=True)
     assert complete
     assert as_json(resumed)["counts"]["finished"] == 2
     assert as_json(resumed)["cells"][0] == as_json(comparison)["cells"][0]
     assert RunFolder(interrupted).rows()[: len(before)] == before  # resumed, not started again
-    assert RunFolder(interrupted).read_summary()["rounds"] == 8
+    assert RunFolder(interrupted).read_summary()["rounds"] == 6
 
 
 def test_an_interruption_between_two_runs(tmp_path, monkeypatch):
@@ -156,24 +154,17 @@ def feature_files(tmp_path):
     return tmp_path
 
 
-def call(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["fedrf", "compare", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code, *capsys.readouterr()
-
-
 def test_a_failed_run_is_recorded_and_the_others_continue(feature_files, monkeypatch, capsys):
     keys = [*FAST, "data.name=features", f"data.root={feature_files}", "model.extractor=identity"]
     options = ["--methods", "fedrf-plus,source-only", "--targets", "c,a", "--seeds", "0", "--local", "--json"]
-    code, out, err = call(monkeypatch, capsys, *keys, *options, "--out", feature_files / "out")
+    code, out, err = call(["compare", *keys, *options, "--out", feature_files / "out"], monkeypatch, capsys)
     assert code == 1
     contents = json.loads(out)
     assert contents["counts"] == {"finished": 2, "failed": 2, "unfinished": 0}
     failed = contents["cells"][0]
     assert (failed["target"], failed["status"], failed["final"]) == ("c", "failed", None)
     assert "label 2 is not one of the classes" in failed["error"]
-    assert err.endswith(f"fedrf: 2 of 4 runs failed; {feature_files}/out/table.csv has why\n")
+    assert err.endswith(f"fedrf: 2 of 4 runs failed; see {feature_files}/out/table.csv\n")
     headline = (feature_files / "out/table.md").read_text().split("\n**")[1]  # the first table
     assert "| failed |" in headline
     assert "(1 of 2 runs)" in headline
@@ -181,17 +172,17 @@ def test_a_failed_run_is_recorded_and_the_others_continue(feature_files, monkeyp
 
 def test_only_json_is_on_standard_output_and_invalid_calls_write_nothing(finished, tmp_path, monkeypatch, capsys):
     options = ["--methods", "source-only,fedrf-plus", "--targets", "street", "--seeds", "0,1", "--local"]
-    code, out, _ = call(monkeypatch, capsys, "digits", *FAST, *options, "--json", "--out", finished.folder)
-    assert code in (0, None)
+    code, out, _ = call(["compare", "digits", *FAST, *options, "--json", "--out", finished.folder], monkeypatch, capsys)
+    assert code == 0
     assert json.loads(out)["seeds"] == [0, 1]
     (tmp_path / "thesis.md").write_text("mine")
     for arguments, message in (
         (["digits", "--out", tmp_path], "is not empty and holds no comparison"),
         (["digits", "--out", tmp_path / "thesis.md"], "is a file"),
-        (["digits", "--seeds", "0,x"], "--seeds takes whole numbers, at least 0, with commas between them; got 'x'"),
-        (["digits", "--methods", "fedavg,"], "--methods takes words with commas between them; got 'fedavg,'"),
+        (["digits", "--seeds", "0,x"], "--seeds takes whole numbers, at least 0, separated by commas; got 'x'"),
+        (["digits", "--methods", "fedavg,"], "--methods takes words separated by commas; got 'fedavg,'"),
     ):
-        code, out, err = call(monkeypatch, capsys, *arguments)
+        code, out, err = call(["compare", *arguments], monkeypatch, capsys)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert message in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.md"]
@@ -200,18 +191,16 @@ def test_only_json_is_on_standard_output_and_invalid_calls_write_nothing(finishe
 def test_an_interrupted_call_exits_with_130_and_says_how_to_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module.ProgressPrinter, "run_ended", lambda *_: signal.raise_signal(signal.SIGINT))
     options = ["--vary", "align.gamma=0.001,1", "--targets", "street", "--seeds", "0", "--local"]
-    code, out, err = call(monkeypatch, capsys, "digits", *FAST, *options, "--out", tmp_path / "out")
+    code, out, err = call(["compare", "digits", *FAST, *options, "--out", tmp_path / "out"], monkeypatch, capsys)
     assert code == 130
     assert "align.gamma=0.001" in out
     assert f"repeat the call with --out {tmp_path}/out" in err
     assert (tmp_path / "out/align.gamma.svg").exists()
 
 
-def test_help_explains_options_and_files():
-    wide = {**os.environ, "COLUMNS": "120"}
-    text = subprocess.run(
-        [sys.executable, "-m", "fedrf", "compare", "--help"], capture_output=True, text=True, env=wide
-    ).stdout
+def test_help_explains_options_and_files(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "120")
+    text = printed(["compare", "--help"], monkeypatch, capsys)
     for word in ("--methods", "--targets", "--sources", "--seeds", "--ablate", "--vary", "table.tex", "Examples"):
         assert word in text
 

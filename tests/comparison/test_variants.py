@@ -3,19 +3,24 @@
 import pytest
 
 from fedrf.comparison.plan import plan_comparison
-from fedrf.config.presets import PRESETS
+from fedrf.config.registry import METHODS
+
+
+def change_settings(monkeypatch, settings):
+    """Replace the settings of fedrf-tca; fedrf-plus is a subclass with settings of its own."""
+    monkeypatch.setattr(type(METHODS.find("fedrf-tca")), "settings", settings)
 
 
 def test_default_methods_and_all_methods():
     plan = plan_comparison("digits")
     assert [variant.name for variant in plan.variants] == ["fedrf-plus", "fedrf-tca", "source-only", "fedavg"]
-    assert [variant.name for variant in plan_comparison("digits", methods=["all"]).variants] == list(PRESETS)
+    assert [variant.name for variant in plan_comparison("digits", methods=["all"]).variants] == METHODS.names()
     assert [task.label for task in plan.tasks] == ["→ handwritten"]
     assert plan.seeds == (0, 1, 2)
 
 
 def test_ablations_follow_from_the_settings_of_the_methods(monkeypatch):
-    monkeypatch.setitem(PRESETS, "fedrf-tca", {"align.step": "gradient", "train.lr": 0.1})
+    change_settings(monkeypatch, {"align.step": "gradient", "train.lr": 0.1})
     plan = plan_comparison("digits", ["train.lr=0.2"], ablate=True, methods=["source-only"], seeds=[0])
     assert [variant.name for variant in plan.variants] == [
         "fedrf-plus",
@@ -37,7 +42,7 @@ def test_ablations_follow_from_the_settings_of_the_methods(monkeypatch):
 def test_every_ingredient_can_be_removed():
     plan = plan_comparison("digits", ablate=True, seeds=[0])
     # Only digits from files use consistency between warped images, and they use no pseudo-labels.
-    assert len(plan.variants) == len(PRESETS["fedrf-tca"].keys() - {"adapt.consistency"}) + 2
+    assert len(plan.variants) == len(METHODS.find("fedrf-tca").settings.keys() - {"adapt.consistency"}) + 2
     from_files = plan_comparison("digit-four", ablate=True, seeds=[0], require_files=False)
     names = [variant.name for variant in from_files.variants]
     assert "without adapt.consistency=1" in names
@@ -51,13 +56,13 @@ def test_an_ingredient_that_is_already_off_is_not_ablated():
 
 
 def test_ingredients_that_require_each_other_are_removed_together(monkeypatch):
-    monkeypatch.setitem(PRESETS, "fedrf-tca", {"federation.prediction": "vote", "adapt.when": "never"})
+    change_settings(monkeypatch, {"federation.prediction": "vote", "adapt.when": "never"})
     names = [variant.name for variant in plan_comparison("digits", ablate=True).variants]
     assert names[1:3] == [
         "without federation.prediction=average and adapt.when=last",
         "without adapt.when=last",
     ]
-    monkeypatch.setitem(PRESETS, "fedrf-tca", {"federation.prediction": "vote"})
+    change_settings(monkeypatch, {"federation.prediction": "vote"})
     with pytest.raises(
         ValueError, match=r"^--ablate: federation.prediction cannot be removed from fedrf-plus: .*adapt.when"
     ):

@@ -51,7 +51,8 @@ def test_half_precision_changes_weights_but_hardly_the_accuracy(images, tmp_path
 
 @pytest.mark.ray
 def test_ray_gives_the_same_bits(images, tmp_path, ray_session):
-    chosen = image_settings(images, data__partition="shards", data__clients=2)
+    split = {"data__partition": "shards", "data__clients": 2}
+    chosen = image_settings(images, train__rounds=2, resources__clients_per_actor=3, **split)  # two processes
     by_ray = fedrf.run(None, chosen, out=tmp_path / "ray", session=ray_session)
     by_threads = fedrf.run(None, chosen, out=tmp_path / "threads", local=True)
     assert final_weights(by_ray).keys() == {"clinic:1", "clinic:2", "ward:1", "ward:2", "home"}

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
-from fedrf.data.domains import load_samples, settle
+from fedrf.data.domains import load_samples, resolve_data
 from fedrf.estimators import RFTCA
 from tests.conftest import make_domains
-from tests.experiment.test_real_samples import write_pictures
+from tests.experiment.conftest import write_images
 from tune.closed_form import ClosedFormGrid, oracle, selected, solve_gamma_path, sweep_grid
 from tune.closed_form_report import run_closed_form
 from tune.pooled import PooledData, load_pooled
@@ -87,7 +87,7 @@ def features(tmp_path_factory):
 
 def resolved(name, root, target, **keys):
     config = load_config(None, {"data.name": name, "data.root": str(root), "data.target": target} | keys)
-    return config.model_copy(update={"data": settle(config.data)})
+    return config.model_copy(update={"data": resolve_data(config.data)})
 
 
 def run(config, out, grid):
@@ -146,7 +146,7 @@ def test_rows_equal_those_of_a_federated_run(features, tmp_path):
 
 
 def test_images_are_passed_through_the_extractor(tmp_path):
-    config = resolved("folder", write_pictures(tmp_path, per_class=2), "home", **{"model.extractor": "gradients"})
+    config = resolved("folder", write_images(tmp_path, per_class=2), "home", **{"model.extractor": "gradients"})
     pooled = load_pooled(config)
     assert pooled.rows.shape == (18, 416)
     np.testing.assert_allclose(pooled.rows.norm(dim=1), 1, atol=1e-5)

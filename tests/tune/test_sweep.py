@@ -15,6 +15,7 @@ import fedrf
 from fedrf.config.loader import load_config
 from fedrf.experiment.results import RunFolder
 from tests.tune.conftest import SMALL, write_space
+from tune.cli import main
 from tune.plan import SweepPlan, plan_sweep, start_or_resume
 from tune.results import best
 from tune.space import config_at
@@ -38,8 +39,8 @@ def test_trials_are_stopped_and_chosen_by_score(ray_session, tmp_path):
         align__gamma={"default": 0.005, "range": "informative"},
         model__scale={"default": 10.0, "values": [10.0, 0.001]},
     )
-    slow = {"federation.delays": {"rendered": 0.5}}  # slow enough to be stopped in time
-    plan = plan_sweep("digits", {**SMALL, **slow, "train.rounds": 18}, space=space, samples=5)
+    slow = {"federation.delays": {"rendered": 0.3}}  # slow enough to be stopped in time
+    plan = plan_sweep("digits", {**SMALL, **slow, "train.rounds": 18}, space=space, samples=3)
     folder = tmp_path / "sweep"
     start_or_resume(plan, folder, resume=False)
     results, complete = run_sweep(plan, folder, concurrent=1)
@@ -59,19 +60,23 @@ def test_trials_are_stopped_and_chosen_by_score(ray_session, tmp_path):
         assert config_at(plan.given, result.point).digest in result.folder
 
 
-def start_sweep(tmp_path, *options):
-    """Start `python -m tune` in a new process with its own Ray."""
+def sweep_arguments(folder):
+    """Return the arguments of a sweep with two trials, one after the other, that take seconds each."""
     keys = [f"{key}={json.dumps(value)}" for key, value in SMALL.items()]
-    slow = ["train.rounds=8", "federation.delays={rendered: 0.3}", "federation.checkpoint_seconds=0"]
-    space = write_space(tmp_path, train__lr={"default": 0.003, "values": [0.003, 0.01, 0.03]})
-    call = ["digits", *keys, *slow, "--space", space, "--search", "grid", "--to-the-end", "--concurrent", "1"]
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    slow = ["train.rounds=8", "federation.delays={rendered: 0.2}", "federation.checkpoint_seconds=0"]
+    space = write_space(folder, train__lr={"default": 0.003, "values": [0.003, 0.01]})
+    options = ["--space", space, "--search", "grid", "--to-the-end", "--concurrent", "1"]
+    return ["digits", *keys, *slow, *options, "--out", str(folder / "sweep")]
+
+
+def start_sweep(folder):
+    """Start `python -m tune` in a new process with its own Ray."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tune", *map(str, call), "--out", str(tmp_path / "sweep"), *options],
-        stdout=subprocess.PIPE,
+        [sys.executable, "-m", "tune", *sweep_arguments(folder)],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env={key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"},
     )
 
 
@@ -92,7 +97,9 @@ def unfinished(folder):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_killed_sweep_is_resumed_without_repeating_work(tmp_path):
+def test_a_killed_sweep_is_resumed_without_repeating_work(tmp_path, ray_session, monkeypatch, capfd):
+    """The sweep is resumed in another Ray, with other resources than the one that was killed."""
+    ray_session.stop_idle()
     folder = tmp_path / "sweep"
     process = start_sweep(tmp_path)
     deadline = time.monotonic() + 400
@@ -103,11 +110,13 @@ def test_a_killed_sweep_is_resumed_without_repeating_work(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = finished(folder)
-    process = start_sweep(tmp_path, "--resume", "--json")
-    out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, err
+    monkeypatch.setattr(sys, "argv", ["tune", *sweep_arguments(tmp_path), "--resume", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert not ended.value.code, err
     summary = json.loads(out)
-    assert summary["counts"] == {"finished": 3, "stopped early": 0, "unfinished": 0, "failed": 0}
+    assert summary["counts"] == {"finished": 2, "stopped early": 0, "unfinished": 0, "failed": 0}
     assert {name: when for name, when in finished(folder).items() if name in before} == before
     for run in folder.glob("trials/*"):
         rounds = [row["round"] for row in RunFolder(run).rows() if row["client"] == "street" and "loss" in row]
