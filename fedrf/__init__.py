@@ -1,13 +1,14 @@
 """Federated domain adaptation with random features."""
 
-from importlib.metadata import version
 from typing import Any
-
-__version__ = version("fedrf")
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: commands that only look something up start faster without.
+    # Imported on first use, so that commands start quickly.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fedrf")
     if name == "run":
         from fedrf.experiment.run import run
 

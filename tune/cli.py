@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from fedrf.cli.app import INTERRUPTED, run_command
+from fedrf.cli.exit_codes import INTERRUPTED, run_command
 from fedrf.errors import RunFailedError
 from fedrf.experiment.resolve import check_files, resolve_config
 from tune.plan import Search, SweepPlan, plan_sweep, start_or_resume

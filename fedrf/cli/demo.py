@@ -1,7 +1,7 @@
-"""`make demo`: federated domain adaptation on the embedded digits, every client a Ray actor on this machine.
+"""`make demo`: federated domain adaptation on the embedded digits; each client is a Ray actor on this machine.
 
-Each target in turn has no labels, and the three other domains are the sources. All methods get the same extractor,
-rounds and settings; target labels only score the result.
+Each target in turn has no labels, and the three other domains are the sources. All methods have the same extractor,
+rounds and settings. Target labels are used only to report accuracy.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fedrf.cli.exit_codes import INTERRUPTED
 from fedrf.comparison.variants import FULL, reference_methods
-from fedrf.config.registry import METHODS as REGISTRY
+from fedrf.config import registry
 from fedrf.experiment.display import size
 from fedrf.experiment.report import write_report
 from fedrf.experiment.results import RunResult
 from fedrf.experiment.run import run
 from fedrf.runtime.ray import RaySession
 
-METHODS = tuple(name for name in (*reference_methods(), REGISTRY.find(FULL).ablated, FULL) if name)
+METHODS = tuple(name for name in (*reference_methods(), registry.METHODS.find(FULL).ablated, FULL) if name)
 TARGETS = ("rendered", "textured", "street")
 
 
 def main() -> None:
     """Run all methods on all targets and print one table."""
-    console, began = Console(), time.monotonic()
+    console, start = Console(), time.monotonic()
     folder = Path(mkdtemp(prefix="fedrf-demo-"))
     console.print("Starting Ray and four clients ...")
     results: dict[tuple[str, str], RunResult] = {}
@@ -38,26 +39,26 @@ def main() -> None:
                 overrides = {"method": method, "data.target": target}
                 result = run("digits", overrides, out=folder / f"{method}-{target}", session=session)
                 if not result.finished:
-                    raise SystemExit(130)
+                    raise SystemExit(INTERRUPTED)
                 results[method, target] = result
                 console.print(f"{method} → {target}: {result.target_accuracy or 0:.1%}")
     console.print("\nAccuracy on the target in %, after the last round; bytes sent in one run, both ways.")
     console.print(table(results))
     page = folder / "report.html"
     write_report([result.folder for result in results.values()], page)
-    console.print(f"{time.monotonic() - began:.0f} s in all. Report: {page}")
+    console.print(f"{time.monotonic() - start:.0f} s in all. Report: {page}")
 
 
 def table(results: dict[tuple[str, str], RunResult]) -> Table:
-    """Return a row for each method."""
-    shown = Table("method", *(f"→ {target}" for target in TARGETS), "sent", "time", box=SIMPLE, pad_edge=False)
+    """Return the results, with a row for each method."""
+    rows = Table("method", *(f"→ {target}" for target in TARGETS), "sent", "time", box=SIMPLE, pad_edge=False)
     for method in METHODS:
         runs = [results[method, target] for target in TARGETS]
-        sent = sum(one.summary["communication"]["bytes_total"] for one in runs) / len(runs)
-        seconds = sum(one.summary["seconds"]["total"] for one in runs) / len(runs)
-        accuracies = (f"{100 * (one.target_accuracy or 0):.1f}" for one in runs)
-        shown.add_row(method, *accuracies, size(sent), f"{seconds:.1f} s")
-    return shown
+        sent = sum(result.summary["communication"]["bytes_total"] for result in runs) / len(runs)
+        seconds = sum(result.summary["seconds"]["total"] for result in runs) / len(runs)
+        accuracies = (f"{100 * (result.target_accuracy or 0):.1f}" for result in runs)
+        rows.add_row(method, *accuracies, size(sent), f"{seconds:.1f} s")
+    return rows
 
 
 if __name__ == "__main__":

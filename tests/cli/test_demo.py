@@ -2,15 +2,16 @@ import pytest
 from rich.console import Console
 
 from fedrf.cli import demo
+from fedrf.comparison.variants import FULL
 from fedrf.config.loader import load_config
-from fedrf.config.presets import PRESETS
+from fedrf.config.registry import METHODS
+from fedrf.data.datasets.digits import DOMAINS
 from fedrf.experiment.results import RunResult
 
 
 def test_the_demo_compares_methods_that_exist_on_targets_that_exist():
-    from fedrf.data.datasets.digits import DOMAINS
-
-    assert set(demo.METHODS) <= set(PRESETS)
+    assert demo.METHODS == ("source-only", "fedavg", "fedrf-tca", "fedrf-plus")
+    assert set(demo.METHODS) <= set(METHODS.names())
     assert len(demo.TARGETS) >= 2
     assert set(demo.TARGETS) <= set(DOMAINS)
 
@@ -25,11 +26,11 @@ def test_the_table_has_a_row_for_each_method(tmp_path, capsys):
         return RunResult(tmp_path, load_config(), summary)
 
     results = {(method, target): result(0.5) for method in demo.METHODS for target in demo.TARGETS}
-    results["fedrf-plus", demo.TARGETS[0]] = result(0.987)
+    results[FULL, demo.TARGETS[0]] = result(0.987)
     Console(width=120).print(demo.table(results))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.split() and line.split()[0] in demo.METHODS] == list(demo.METHODS)
-    assert any("98.7" in line and "2.0 MB" in line for line in lines if "fedrf-plus" in line)
+    assert any("98.7" in line and "2.0 MB" in line for line in lines if FULL in line)
 
 
 @pytest.mark.slow

@@ -1,0 +1,61 @@
+"""`fedrf methods`: what the key `method` can name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fedrf.cli.options import JsonOutput, Names
+
+SYMBOLS = (
+    "K: sources. G, W, C, D: values in the extractor, the aligner, the classifier and the auxiliary network. S = 2N: "
+    "values in a mean embedding. m: values in an aligned sample. B: samples in a batch. P: bytes in a ciphertext. "
+    "C is averaged every T rounds, W every A rounds."
+)
+OTHERS = "A class of your own: method=package.module:Name, imported from the Python path or the current directory."
+
+
+def methods(names: Names = None, json_output: JsonOutput = False) -> None:
+    """List the methods: a summary, whether they can run asynchronously, and what they send in a round.
+
+    Built-in methods are listed with those of installed packages (entry points of the group `fedrf.methods`). The key
+    `method` also takes `package.module:Name`, a subclass of `fedrf.methods.Method` on the Python path or in the current
+    directory.
+
+    Examples
+    --------
+    `fedrf methods --json`
+
+    `fedrf methods my_module:MyMethod` checks the class and shows it
+    """
+    from fedrf.cli.definitions import definitions
+    from fedrf.config.registry import METHODS
+
+    rows = [
+        {
+            "name": name,
+            "summary": method.summary,
+            "asynchronous": method.asynchronous,
+            "bytes_per_round": method.bytes_per_round,
+            "from": provider,
+        }
+        for name, method, provider in definitions(METHODS, names or [])
+    ]
+    if json_output:
+        print(json.dumps(rows, indent=1))
+    else:
+        _print_methods(rows)
+
+
+def _print_methods(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("method", "summary", "async", "bytes in a round", "from"):
+        table.add_column(column, no_wrap=column in ("method", "from"))
+    for row in rows:
+        answer = "yes" if row["asynchronous"] else "no"
+        table.add_row(row["name"], row["summary"], answer, row["bytes_per_round"] or "-", row["from"])
+    console.print(table, f"\n{SYMBOLS}", OTHERS, sep="\n")

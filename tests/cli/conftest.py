@@ -1,0 +1,18 @@
+import numpy as np
+import pytest
+
+from tests.conftest import shifted_digits
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """A folder of files with features."""
+    folder = tmp_path_factory.mktemp("features")
+    for name, domain in shifted_digits().items():
+        np.savez(folder / f"{name}.npz", X=domain.features, y=domain.labels)
+        np.savez(folder / f"small-{name}.npz", X=domain.features[::5], y=domain.labels[::5])
+    np.savez(folder / "unlabelled.npz", X=shifted_digits()["left"].features)
+    np.savez(folder / "narrow.npz", X=np.ones((5, 3)))
+    np.savez(folder / "few.npz", X=shifted_digits()["left"].features[:5])
+    (folder / "folder.npz").mkdir()
+    return folder
