@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 import fedrf.federation.worker
-from benchmarks.synthetic import ROUNDS, SIZES, SOURCES, TARGET, SyntheticSession, load_synthetic, make_config
+from benchmarks.synthetic import ROUNDS, SAMPLES, SIZES, SOURCES, TARGET, SyntheticSession, load_synthetic, make_config
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.schema import Config
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
-from fedrf.protocol.messages import Reply
+from fedrf.models.parts import get_part, parameters_of, set_part
+from fedrf.protocol.envelope import Reply
 from fedrf.runtime.base import Federation
 from fedrf.runtime.local import LocalFederation
 from fedrf.runtime.ray import RayFederation, RaySession
@@ -46,12 +47,14 @@ def plain_loop(config: Config) -> float:
     torch.set_num_threads(2)
     clients = {name: make_client(config, name) for name in (*SOURCES, TARGET)}
     optimizers = {
-        name: torch.optim.Adam([*c.model.parts()["aligner"], *c.model.parts()["classifier"]], lr=3e-3, fused=True)
-        for name, c in clients.items()
+        name: torch.optim.Adam(
+            [*parameters_of(client.module, "aligner"), *parameters_of(client.module, "classifier")], lr=3e-3, fused=True
+        )
+        for name, client in clients.items()
     }
     with torch.no_grad():
         means = {
-            name: client.model.features(client.trunk[range(len(client.trunk))]).mean(0)
+            name: client.module.features(client.module.samples.rows[range(SAMPLES)]).mean(0)
             for name, client in clients.items()
         }
     differences = {name: means[name] - means[TARGET] for name in SOURCES}
@@ -60,11 +63,11 @@ def plain_loop(config: Config) -> float:
     for number in range(1, ROUNDS + 1):
         start = time.perf_counter()
         for name in SOURCES:
-            batch = clients[name].batch(number, config.train.batch_size)
+            batch = clients[name].module.samples.batch(number, config.train.batch_size)
             source_step(clients[name], batch, differences[name], optimizers[name])
         with torch.no_grad():
-            batch = clients[TARGET].batch(number, config.train.batch_size)
-            clients[TARGET].model.features(batch.inputs)
+            batch = clients[TARGET].module.samples.batch(number, config.train.batch_size)
+            clients[TARGET].module.features(batch.inputs)
             average(clients, discrepancies, config.align.gamma)
         times.append(1000 * (time.perf_counter() - start))
     return median(times[WARM_UP:])
@@ -72,9 +75,9 @@ def plain_loop(config: Config) -> float:
 
 def source_step(client: Client, batch: Any, difference: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
     with torch.no_grad():
-        features = client.model.features(batch.inputs)
-    aligned = difference @ client.model.aligner
-    loss = torch.nn.functional.cross_entropy(client.model.logits(features), batch.labels, label_smoothing=0.1)
+        features = client.module.features(batch.inputs)
+    aligned = difference @ client.module.aligner
+    loss = torch.nn.functional.cross_entropy(client.module.logits(features), batch.labels, label_smoothing=0.1)
     optimizer.zero_grad()
     (loss + aligned.square().sum()).backward()
     optimizer.step()
@@ -82,12 +85,12 @@ def source_step(client: Client, batch: Any, difference: torch.Tensor, optimizer:
 
 def average(clients: dict[str, Client], discrepancies: torch.Tensor, gamma: float) -> None:
     """Set aligner and classifier of all clients to the mean of the sources, with the proximal step for the aligner."""
-    for kind in ("aligner", "classifier"):
-        mean = torch.stack([clients[name].model.get_part(kind) for name in SOURCES]).mean(0)
-        if kind == "aligner":
+    for part in ("aligner", "classifier"):
+        mean = torch.stack([get_part(clients[name].module, part) for name in SOURCES]).mean(0)
+        if part == "aligner":
             mean = proximal_step(mean, discrepancies, gamma)
         for client in clients.values():
-            client.model.set_part(kind, mean)
+            set_part(client.module, part, mean)
 
 
 def run_federation(federation: Federation) -> dict[str, dict[str, float]]:
@@ -100,7 +103,7 @@ def run_federation(federation: Federation) -> dict[str, dict[str, float]]:
             if ended.error:
                 raise ended.error
             running.discard(ended.client)
-    rows = federation.call("poll", 0)["rows"]
+    rows = federation.call("poll", 0).rows
     federation.close()
     results: dict[str, dict[str, float]] = {}
     for name in (*SOURCES, TARGET):

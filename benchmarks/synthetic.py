@@ -23,7 +23,7 @@ SIZES = {"0.8 MB": (1000, 100), "6.4 MB": (4000, 200)}
 COLUMNS, SAMPLES = 256, 1000
 
 
-def load_synthetic(config: Any, name: str, seed: int = 0) -> Samples:
+def load_synthetic(config: Any, name: str) -> Samples:
     """Return samples of ten clusters, shifted a little for each domain; replaces `load_samples`."""
     import torch
 
@@ -75,7 +75,7 @@ def main() -> None:
         federation = RayFederation(session, config, SOURCES, TARGET, Path(mkdtemp()), False)
         for name in (*SOURCES, TARGET):
             federation.start(name, 1, None)
-        while max(federation.call("poll", 0)["rounds"].values()) < 1:
+        while max(federation.call("poll", 0).rounds.values()) < 1:
             time.sleep(0.05)
         print("first round", flush=True)
         federation.close()

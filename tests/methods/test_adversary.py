@@ -1,4 +1,4 @@
-"""Discriminators and reversed gradients, by hand."""
+"""Discriminators and reversed gradients by hand."""
 
 from math import exp, log
 
@@ -23,7 +23,7 @@ def sigmoid(z):
     return 1 / (1 + exp(-z))
 
 
-def test_reversal_changes_nothing_but_the_sign_and_size_of_gradients():
+def test_reversal_changes_only_sign_and_size_of_gradients():
     rows = torch.tensor([[1.0, -2.0], [3.0, 4.0]], requires_grad=True)
     weights = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
     reversed_rows = reverse(rows, 0.5)
@@ -44,31 +44,31 @@ def test_the_strength_grows_from_0_to_1():
 
 
 @pytest.mark.parametrize("is_source", [True, False])
-def test_a_domain_by_hand(is_source):
-    """z = 2a − b + 1 is 1 and 4; −log of the sigmoid of ±z, whose slope in z is σ(z) − label."""
+def test_the_loss_of_one_domain_by_hand(is_source):
+    """z = 2a − b + 1 is 1 and 4; the loss is −log of the sigmoid of ±z, with derivative σ(z) − label."""
     network = linear([2.0, -1.0], 1.0)
     rows = torch.tensor([[0.5, 1.0], [1.0, -1.0]], requires_grad=True)
     loss = domain_loss(network, rows, is_source, 0.3)
     sign = 1 if is_source else -1
     assert float(loss.detach()) == pytest.approx(-(log(sigmoid(sign * 1)) + log(sigmoid(sign * 4))) / 2)
     loss.backward()
-    slopes = [(sigmoid(z) - is_source) / 2 for z in (1, 4)]
-    torch.testing.assert_close(network.bias.grad, torch.tensor([sum(slopes)]))
+    derivatives = [(sigmoid(z) - is_source) / 2 for z in (1, 4)]
+    torch.testing.assert_close(network.bias.grad, torch.tensor([sum(derivatives)]))
     torch.testing.assert_close(
-        network.weight.grad, torch.tensor([[0.5 * slopes[0] + slopes[1], slopes[0] - slopes[1]]])
+        network.weight.grad, torch.tensor([[0.5 * derivatives[0] + derivatives[1], derivatives[0] - derivatives[1]]])
     )
-    torch.testing.assert_close(rows.grad, -0.3 * torch.tensor([[2 * s, -s] for s in slopes]))
+    torch.testing.assert_close(rows.grad, -0.3 * torch.tensor([[2 * d, -d] for d in derivatives]))
 
 
 @pytest.mark.parametrize("is_source", [True, False])
-def test_a_pair_by_hand(is_source):
+def test_the_loss_of_a_pair_by_hand(is_source):
     network, rows = linear([1.0], 0.0), torch.tensor([[2.0]], requires_grad=True)
-    peers = torch.tensor([[-1.0], [3.0], [0.5]])  # more of them count no more
+    peers = torch.tensor([[-1.0], [3.0], [0.5]])  # domains count equally, whatever their numbers of samples
     loss = pair_loss(network, rows, peers, is_source, 1.0)
     sign = 1 if is_source else -1
-    mine = -log(sigmoid(sign * 2))
-    theirs = -sum(log(sigmoid(-sign * z)) for z in (-1, 3, 0.5)) / 3
-    assert float(loss.detach()) == pytest.approx((mine + theirs) / 2, rel=1e-5)
+    own = -log(sigmoid(sign * 2))
+    others = -sum(log(sigmoid(-sign * z)) for z in (-1, 3, 0.5)) / 3
+    assert float(loss.detach()) == pytest.approx((own + others) / 2, rel=1e-5)
     loss.backward()
     torch.testing.assert_close(rows.grad, torch.tensor([[-(sigmoid(2) - is_source) / 2]]))
 
@@ -89,17 +89,17 @@ def test_features_times_probabilities_by_hand():
     torch.manual_seed(0)
     model = DomainModel(nn.Identity(), RandomFourierFeatures(2, 3), dim=2, num_classes=3, scale=4.0)
     rows = torch.tensor([[0.6, 0.8], [-1.0, 0.0]], requires_grad=True)
-    got = conditioned(model, rows)
-    assert got.shape == (2, 6)
+    products = conditioned(model, rows)
+    assert products.shape == (2, 6)
     expected = torch.empty(2, 3, 2)
     for i in range(2):
         logits = (4 * rows[i] @ model.classifier.weight.T + model.classifier.bias).tolist()
         for c in range(3):
             expected[i, c] = exp(logits[c]) / sum(map(exp, logits)) * rows[i].detach()
-    torch.testing.assert_close(got, expected.flatten(1))
+    torch.testing.assert_close(products, expected.flatten(1))
     weights = torch.randn(2, 6)
-    (got * weights).sum().backward()
-    chances = expected[:, :, 0] / rows.detach()[:, :1]
-    # Linear in the rows: probabilities are constants, to the rows and to the classifier.
-    torch.testing.assert_close(rows.grad, torch.einsum("ic,icm->im", chances, weights.view(2, 3, 2)))
+    (products * weights).sum().backward()
+    probabilities = expected[:, :, 0] / rows.detach()[:, :1]
+    # Probabilities are constants: no gradient reaches rows or classifier through them.
+    torch.testing.assert_close(rows.grad, torch.einsum("ic,icm->im", probabilities, weights.view(2, 3, 2)))
     assert model.classifier.weight.grad is None

@@ -1,17 +1,19 @@
-"""FedAvg, one average, FedSGD and FedProx against plain loops over two sources of unequal size."""
+"""FedAvg, one average, FedSGD and FedProx against reference loops over two sources of unequal size."""
 
 import numpy as np
 import pytest
 import torch
 
 from fedrf.config.loader import load_config
-from fedrf.protocol.messages import Reply
+from fedrf.methods import Inbox, Method
+from fedrf.models.parts import parameters_of
+from fedrf.protocol.envelope import Reply
 from tests.methods.toys import (
     COUNTS,
     NETWORK,
     SOURCES,
     TARGET,
-    Sniffed,
+    RecordedRun,
     aligned,
     assert_same_networks,
     classification,
@@ -21,8 +23,12 @@ from tests.methods.toys import (
 )
 
 
-def source_loss(name, model, rows, batch, sent):
+def source_loss(name, model, rows, batch, received):
     return None if name == TARGET else classification(model, rows, batch.labels)
+
+
+def network_parameters(model):
+    return [parameter for part in NETWORK for parameter in parameters_of(model, part)]
 
 
 @pytest.mark.parametrize(
@@ -35,87 +41,97 @@ def source_loss(name, model, rows, batch, sent):
     ],
     ids=["averages", "large batches", "lost messages", "one average"],
 )
-def test_networks_are_averaged_by_sample_counts(tmp_path, method, more):
+def test_networks_are_averaged_with_weights_by_sample_counts(tmp_path, method, more):
     overrides = toy(tmp_path, method, **more)
     expected = plain_loop(load_config(None, overrides), tmp_path, source_loss, COUNTS.get)
-    run = Sniffed(overrides, tmp_path)
+    run = RecordedRun(overrides, tmp_path)
     assert_same_networks(run, expected)
-    # The loop tells weights by counts from equal ones.
+    # Equal weights would give another network.
     equal = plain_loop(load_config(None, overrides), tmp_path, source_loss)
     assert not torch.allclose(equal[TARGET].aligner, expected[TARGET].aligner, atol=1e-3)
 
 
 def test_one_average_is_sent_once_after_the_last_round(tmp_path):
-    run = Sniffed(toy(tmp_path, "source-average", federation__classifier_interval="last"), tmp_path)
-    for kind in NETWORK:
-        assert set(run.sent(kind)) == {(8, name) for name in SOURCES}
+    run = RecordedRun(toy(tmp_path, "source-average", federation__classifier_interval="last"), tmp_path)
+    for part in NETWORK:
+        assert set(run.sent(part)) == {(8, name) for name in SOURCES}
 
 
 def test_fedsgd_descends_the_average_gradient_of_one_common_model(tmp_path):
     overrides = toy(tmp_path, "fedsgd", federation__classifier_interval=1)
     config = load_config(None, overrides)
     clients = {name: new_client(config, name, tmp_path) for name in SOURCES}
-    common = new_client(config, TARGET, tmp_path).model
-    common.adapter.requires_grad_(True)
-    parameters = [one for kind in NETWORK for one in common.parts()[kind]]
-    first = [one.detach().clone() for one in parameters]
+    common = new_client(config, TARGET, tmp_path).module
+    common.extractor.adapter.requires_grad_(True)
+    parameters = network_parameters(common)
+    initial = [parameter.detach().clone() for parameter in parameters]
     for number in range(1, config.train.rounds + 1):
-        gradients = [torch.zeros_like(one) for one in parameters]
+        gradients = [torch.zeros_like(parameter) for parameter in parameters]
         for name, client in clients.items():
-            batch = client.batch(number, config.train.batch_size)
+            batch = client.module.samples.batch(number, config.train.batch_size)
             loss = classification(common, aligned(common, batch.inputs), batch.labels)
-            for total, one in zip(gradients, torch.autograd.grad(loss, parameters), strict=True):
-                total += COUNTS[name] / sum(COUNTS[one] for one in SOURCES) * one
+            for total, gradient in zip(gradients, torch.autograd.grad(loss, parameters), strict=True):
+                total += COUNTS[name] / sum(COUNTS[source] for source in SOURCES) * gradient
         with torch.no_grad():
-            for one, gradient in zip(parameters, gradients, strict=True):
-                one -= 100 * config.train.lr * gradient
-    assert all((one - before).abs().max() > 1e-2 for one, before in zip(parameters, first, strict=True))
-    assert_same_networks(Sniffed(overrides, tmp_path), dict.fromkeys((*SOURCES, TARGET), common), 2e-4)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= 100 * config.train.lr * gradient
+    assert all((value - before).abs().max() > 1e-2 for value, before in zip(parameters, initial, strict=True))
+    assert_same_networks(RecordedRun(overrides, tmp_path), dict.fromkeys((*SOURCES, TARGET), common), 2e-4)
 
 
 def proximal_loop(config, folder):
-    """FedAvg by Adam, with μ · (w − the average that came last) added to the gradients."""
+    """FedAvg by Adam, with μ · (w − the latest average) added to the gradients."""
     averages = {}
 
-    def loss(name, model, rows, batch, sent):
+    def loss(name, model, rows, batch, received):
         if name == TARGET:
             return None
-        own = torch.cat([one.flatten() for kind in NETWORK for one in model.parts()[kind]])
-        if (batch.round - 1) % 3 == 0:  # in round 1 they are all where they begin
+        own = torch.cat([parameter.flatten() for parameter in network_parameters(model)])
+        if (batch.round - 1) % 3 == 0:  # in round 1 this is the common initial network
             averages[name] = own.detach().clone()
-        pull = config.train.proximal * (own.detach() - averages[name]) @ own
-        return classification(model, rows, batch.labels) + pull
+        penalty = config.train.proximal * (own.detach() - averages[name]) @ own
+        return classification(model, rows, batch.labels) + penalty
 
     return plain_loop(config, folder, loss, COUNTS.get)
 
 
-def test_fedprox_pulls_towards_the_average_that_came_last(tmp_path):
-    """Three rounds lie between averages: the anchor stays while the clients move."""
+def test_fedprox_penalises_the_distance_to_the_latest_average(tmp_path):
+    """Averages are three rounds apart: the anchor stays while the clients change."""
     overrides = toy(tmp_path, "fedprox", train__proximal=0.7, train__rounds=9)
     expected = proximal_loop(load_config(None, overrides), tmp_path)
-    assert_same_networks(Sniffed(overrides, tmp_path), expected)
+    assert_same_networks(RecordedRun(overrides, tmp_path), expected)
 
 
-def test_the_stronger_the_pull_the_nearer_clients_stay(tmp_path):
+def test_a_larger_penalty_keeps_clients_closer_to_the_average(tmp_path):
     drift = {}
-    for pull in (0.0, 10.0):
-        far_apart = {"train__rounds": 20, "federation__classifier_interval": 10}
-        run = Sniffed(toy(tmp_path, "fedprox", train__proximal=pull, **far_apart), tmp_path / f"{pull}")
+    for proximal in (0.0, 10.0):
+        rare_averages = {"train__rounds": 20, "federation__classifier_interval": 10}
+        overrides = toy(tmp_path, "fedprox", train__proximal=proximal, **rare_averages)
+        run = RecordedRun(overrides, tmp_path / f"{proximal}")
         last = run.replies(TARGET)[11].parts
-        moved = [run.sent(kind)[21, name] - torch.tensor(last[kind]) for kind in NETWORK for name in SOURCES]
-        drift[pull] = float(torch.cat([one.flatten() for one in moved]).norm())
+        moved = [run.sent(part)[21, name] - torch.tensor(last[part]) for part in NETWORK for name in SOURCES]
+        drift[proximal] = float(torch.cat([difference.flatten() for difference in moved]).norm())
     assert drift[10.0] < drift[0.0] / 2
 
 
-def test_the_pull_of_fedprox_by_hand(tmp_path):
+class WithoutLoss(Method):
+    """A method whose loss is 0, so that only the penalty is left."""
+
+    target_trains = ()
+
+    def source_loss(self, model, batch, features, inbox, config):
+        return {"loss": torch.zeros(())}
+
+
+def test_the_penalty_of_fedprox_by_hand(tmp_path):
     config = load_config(None, toy(tmp_path, "fedprox", train__proximal=0.5))
-    client = new_client(config, "ward", tmp_path)
-    model = client.model
-    client._follow(model, Reply(parts={"classifier": np.zeros(15, np.float32)}))
+    module = new_client(config, "ward", tmp_path).module
+    module.load(Reply(parts={"classifier": np.zeros(15, np.float32)}))
     with torch.no_grad():
-        model.classifier.weight.fill_(2.0)  # 3 × 4 of them; biases stay at 0
-    drift = client._drift(model)
-    assert float(drift.detach()) == pytest.approx(12 * 2.0**2)
-    drift.backward()
-    torch.testing.assert_close(model.classifier.weight.grad, torch.full((3, 4), 2 * 2.0))
-    assert model.aligner.grad.tolist() == torch.zeros(5, 4).tolist()  # it is where it began
+        module.classifier.weight.fill_(2.0)  # 3 × 4 of them; biases stay 0
+    module.method = WithoutLoss()
+    penalty = module.losses(module.samples.batch(1, 8), torch.zeros(8, 5), Inbox(torch.zeros(5)))["loss"]
+    assert float(penalty.detach()) == pytest.approx(0.5 / 2 * 12 * 2.0**2)
+    penalty.backward()
+    torch.testing.assert_close(module.classifier.weight.grad, torch.full((3, 4), 0.5 * 2.0))
+    assert module.aligner.grad.tolist() == torch.zeros(5, 4).tolist()  # it has its initial value

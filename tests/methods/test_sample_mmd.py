@@ -1,4 +1,4 @@
-"""MMD between samples: against loops over all pairs, and what holds for any two sets."""
+"""MMD between samples: against loops over all pairs, and properties for any two sets."""
 
 from math import exp
 
@@ -23,12 +23,12 @@ def two_sets(draw):
     ]
 
 
-def squared(one, other):
-    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+def squared(row, other):
+    return sum((a - b) ** 2 for a, b in zip(row, other, strict=True))
 
 
 def naive(rows, others):
-    """The mean of five Gaussian kernels, a pair at a time."""
+    """Return the MMD for the mean of five Gaussian kernels, one pair at a time."""
     rows, others = rows.tolist(), others.tolist()
     both = rows + others
     pairs = [squared(a, b) for i, a in enumerate(both) for j, b in enumerate(both) if i != j]
@@ -45,13 +45,13 @@ def naive(rows, others):
 
 @settings(deadline=None, max_examples=50)
 @given(two_sets())
-def test_all_pairs(sets):
+def test_multi_kernel_mmd_equals_a_loop_over_all_pairs(sets):
     np.testing.assert_allclose(float(multi_kernel_mmd(*sets)), naive(*sets), atol=1e-9)
 
 
 @settings(deadline=None, max_examples=50)
 @given(two_sets(), st.floats(0.01, 100))
-def test_of_any_two_sets(sets, factor):
+def test_multi_kernel_mmd_is_bounded_symmetric_and_scale_invariant(sets, factor):
     first, second = sets
     value = float(multi_kernel_mmd(first, second))
     assert -1e-9 <= value <= 2 + 1e-9
@@ -60,7 +60,7 @@ def test_of_any_two_sets(sets, factor):
     np.testing.assert_allclose(float(multi_kernel_mmd(first, first.flip(0))), 0, atol=1e-9)
 
 
-def test_far_sets_differ_more_than_near_ones():
+def test_distant_sets_have_a_larger_mmd():
     torch.manual_seed(0)
     first, second = torch.randn(20, 3), torch.randn(20, 3)
     distances = [float(multi_kernel_mmd(first, second + shift)) for shift in (0.0, 1.0, 5.0)]
@@ -68,12 +68,12 @@ def test_far_sets_differ_more_than_near_ones():
     assert distances[0] < 0.1 < distances[2]
 
 
-def test_the_gradient_takes_widths_as_given_and_coinciding_samples_as_they_are():
+def test_the_gradient_treats_widths_as_constants_and_exists_for_equal_samples():
     torch.manual_seed(0)
     rows, others = torch.randn(4, 2, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
-    rows[1] = rows[0]  # where the root of a squared distance has no derivative
+    rows[1] = rows[0]  # where the root of the squared distance has no derivative
     rows.requires_grad_()
-    (got,) = torch.autograd.grad(multi_kernel_mmd(rows, others), rows)
+    (gradient,) = torch.autograd.grad(multi_kernel_mmd(rows, others), rows)
     both = torch.cat([rows.detach(), others])
     width = torch.stack([(a - b).square().sum() for a in both for b in both]).sum() / (7 * 6)
     by_hand = torch.zeros_like(rows)
@@ -81,9 +81,9 @@ def test_the_gradient_takes_widths_as_given_and_coinciding_samples_as_they_are()
         for j, other in enumerate(both):
             sign = 2 / 16 if j < 4 else -2 / 12
             for factor in WIDTHS:
-                slope = -2 * (row - other) / (factor * width) / 5
-                by_hand[i] += sign * slope * (-(row - other).square().sum() / (factor * width)).exp()
-    torch.testing.assert_close(got, by_hand)
+                derivative = -2 * (row - other) / (factor * width) / 5
+                by_hand[i] += sign * derivative * (-(row - other).square().sum() / (factor * width)).exp()
+    torch.testing.assert_close(gradient, by_hand)
 
 
 def test_linear_mmd_by_hand():
@@ -93,7 +93,7 @@ def test_linear_mmd_by_hand():
 
 @settings(deadline=None, max_examples=50)
 @given(two_sets())
-def test_linear_mmd_is_that_of_inner_products(sets):
+def test_linear_mmd_is_the_mmd_of_inner_products(sets):
     first, second = sets
     pairs = (first @ first.T).mean() + (second @ second.T).mean() - 2 * (first @ second.T).mean()
     torch.testing.assert_close(linear_mmd(first, second), pairs, atol=1e-9, rtol=0)

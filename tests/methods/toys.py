@@ -1,4 +1,4 @@
-"""A toy federation of two sources of unequal size and a target, what it sent, and plain loops to hold it against."""
+"""A toy federation of two sources of unequal size and a target, a record of what it sends, and reference loops."""
 
 import copy
 
@@ -13,12 +13,14 @@ from torch.nn.functional import normalize
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
 from fedrf.data.domains import clients_of, load_samples
+from fedrf.experiment.driver import Experiment
 from fedrf.experiment.results import RunFolder
-from fedrf.federation.client import Client
+from fedrf.federation.client import Client, in_file
 from fedrf.federation.client_info import ClientInfo
-from fedrf.protocol.messages import Reply
-from fedrf.protocol.schedule import members_of
-from tests.federation.test_federation import run_sniffed
+from fedrf.models.parts import parameters_of, set_part
+from fedrf.protocol.envelope import Reply
+from fedrf.protocol.schedule import participants_of
+from fedrf.runtime.local import LocalFederation
 
 COUNTS = {"clinic": 12, "ward": 30, "home": 20}
 SOURCES, TARGET = ("clinic", "ward"), "home"
@@ -33,7 +35,7 @@ def toy(folder, method, **more):
         random, labels = np.random.RandomState(seed), np.arange(count) % CLASSES
         centres = 2 * np.eye(CLASSES, COLUMNS)[labels]
         rows = centres + seed / 2 + random.randn(count, COLUMNS)
-        # Not .npz: in Python 3.11 its headers cannot be read by several threads at once.
+        # Not .npz: Python 3.11 cannot parse its headers in several threads at once.
         save_file({"features": rows, "labels": labels}, folder / "data" / f"{name}.safetensors")
     return {
         "method": method,
@@ -52,17 +54,37 @@ def toy(folder, method, **more):
     }
 
 
-class Sniffed:
-    """A run that is over: its result, what was sent and answered, its figures."""
+class RecordingFederation(LocalFederation):
+    """Records all calls of the clients to the coordinator, with their replies."""
+
+    def __init__(self, *arguments):
+        self.recorded = []
+        super().__init__(*arguments)
+
+    def call(self, name, *arguments):
+        reply = super().call(name, *arguments)
+        self.recorded.append((name, arguments, reply))
+        return reply
+
+
+class RecordedRun:
+    """A finished run: its result, its messages and replies, its figures."""
 
     def __init__(self, overrides, folder):
         self.config = load_config(None, overrides)
-        self.result, seen = run_sniffed(overrides, folder / "run")
-        self.calls = [(arguments[0], answer) for name, arguments, answer in seen if name == "exchange"]
+        federations = []
+
+        def make(*arguments):
+            federations.append(RecordingFederation(*arguments))
+            return federations[-1]
+
+        self.result = Experiment(self.config, RunFolder.create(self.config, folder / "run"), False).run(make)
+        recorded = federations[0].recorded
+        self.calls = [(arguments[0], reply) for name, arguments, reply in recorded if name == "exchange"]
         self.rows = RunFolder(self.result.folder).rows()
 
     def sent(self, kind):
-        """What clients sent of one kind, by round and sender."""
+        """Return the values of all messages of one kind, by round and sender."""
         return {
             (envelope.round, envelope.sender): torch.tensor(message.values)
             for envelope, _ in self.calls
@@ -74,7 +96,7 @@ class Sniffed:
         return {message.kind for envelope, _ in self.calls for message in envelope.messages}
 
     def replies(self, receiver, phase="commit"):
-        """What a client was answered, by round."""
+        """Return the replies to one client, by round."""
         return {
             envelope.round: reply
             for envelope, reply in self.calls
@@ -82,159 +104,193 @@ class Sniffed:
         }
 
     def figures(self, name):
-        """One of the figures, by round and client."""
+        """Return one of the figures, by round and client."""
         return {(row["round"], row["client"]): row[name] for row in self.rows if name in row and "final" not in row}
 
     def weights(self, client):
         return load_file(self.result.folder / "checkpoints" / client / "final.safetensors")
 
 
-def new_client(config, name, folder, foreign=None):
-    """A client that has greeted, but does not train."""
+def new_client(config, name, folder, target_samples=None):
+    """Return a client that has greeted and does not train."""
     sources, target = clients_of(config)
     samples = load_samples(config, name)
-    shown = samples.without_labels() if name == target else samples
 
-    def link(call, *arguments):
-        return (1.0, Reply()) if call == "greet" else None
+    def call(function, *arguments):
+        return (1.0, Reply()) if function == "greet" else None
 
-    place = ClientInfo(name, sources, target, folder)
-    return Client(config, place, shown, link, Evaluator(samples.labels), foreign=foreign)
+    return Client(
+        config,
+        ClientInfo(name, sources, target, folder),
+        samples.without_labels() if name == target else samples,
+        call,
+        Evaluator(samples.labels),
+        target_samples=target_samples,
+    )
+
+
+def projected(model, inputs):
+    """Return Wᵀ G(x) of the network without random features, written out."""
+    block = model.extractor.adapter
+    hidden = (inputs @ block.inner.weight.T + block.inner.bias).relu()
+    extracted = inputs + hidden @ block.outer.weight.T + block.outer.bias
+    return normalize(extracted) @ model.aligner
 
 
 def aligned(model, inputs):
-    """The network without random features and normalisation, written out up to its classifier."""
-    block = model.adapter
-    hidden = (inputs @ block.inner.weight.T + block.inner.bias).relu()
-    extracted = inputs + hidden @ block.outer.weight.T + block.outer.bias
-    return normalize(normalize(extracted) @ model.aligner)
+    """Return the aligned features of the network without random features and normalisation, written out."""
+    return normalize(projected(model, inputs))
+
+
+def logits_of(model, rows):
+    """Return the logits of aligned features, written out."""
+    return 10 * rows @ model.classifier.weight.T + model.classifier.bias
 
 
 def classification(model, rows, labels, smoothing=0.1):
-    """Cross-entropy with smoothed labels, written out."""
-    chances = (10 * rows @ model.classifier.weight.T + model.classifier.bias).log_softmax(1)
-    wanted = torch.full_like(chances, smoothing / CLASSES)
-    wanted[torch.arange(len(labels)), labels] += 1 - smoothing
-    return -(wanted * chances).sum(1).mean()
+    """Return the cross-entropy of aligned features with smoothed labels, written out."""
+    log_probabilities = logits_of(model, rows).log_softmax(1)
+    expected = torch.full_like(log_probabilities, smoothing / CLASSES)
+    expected[torch.arange(len(labels)), labels] += 1 - smoothing
+    return -(expected * log_probabilities).sum(1).mean()
 
 
-def plain_loop(config, folder, loss, weigh=lambda name: 1.0, target_trains=(), network=aligned):
+def conditioned_by_hand(model, rows):
+    """Return the products of aligned features with each predicted class probability, which is constant."""
+    probabilities = logits_of(model, rows).softmax(1).detach()
+    return torch.cat([probabilities[:, c, None] * rows for c in range(CLASSES)], dim=1)
+
+
+def plain_loop(config, folder, loss, weight=lambda name: 1.0, target_trains=(), network=aligned):
     """Train all clients in one loop with averages every few rounds; return their models.
 
-    Sources take steps of Adam, the target plain ones that are a hundred times as long, ten times those of its
-    classifier; companions always Adam's.
+    Sources take steps of Adam. The target takes plain steps, 10 times as long for its classifier and 100 times as long
+    for its other parts. Auxiliary networks are always trained by Adam.
 
-    `loss(name, model, rows, batch, sent)` has what all clients sent in `sent`, or returns None.
+    `loss(name, model, rows, batch, received)` gets the messages that reach the client by their senders; it may return
+    None.
     """
     names = (*SOURCES, TARGET)
     clients = {name: new_client(config, name, folder) for name in names}
-    models = {name: copy.deepcopy(client.model) for name, client in clients.items()}
-    kinds = {name: NETWORK if name != TARGET else target_trains for name in names}
-    optimizers, lr = {}, config.train.lr
-    for name, model in models.items():
-        parts = model.parts()
-        trained = [one for kind in kinds[name] if kind != "companion" for one in parts[kind]]
-        optimizers[name] = [torch.optim.Adam(parts["companion"], lr)] if parts["companion"] else []
-        if trained:
-            if name == TARGET:
-                steps = [(10 if kind == "classifier" else 100, kind) for kind in kinds[name] if kind != "companion"]
-                groups = [{"params": parts[kind], "lr": factor * lr} for factor, kind in steps]
-                optimizers[name].append(torch.optim.SGD(groups))
-            else:
-                optimizers[name].append(torch.optim.Adam(trained, lr))
-    interval, rounds = config.federation.classifier_interval, config.train.rounds
-    for number in range(1, rounds + 1):
-        batches = {name: clients[name].batch(number, config.train.batch_size) for name in names}
+    models = {name: client.module for name, client in clients.items()}
+    optimizers = {name: make_optimizers(model, name, config.train.lr, target_trains) for name, model in models.items()}
+    for number in range(1, config.train.rounds + 1):
+        batches = {name: clients[name].module.samples.batch(number, config.train.batch_size) for name in names}
         rows = {name: network(models[name], batches[name].inputs) for name in names}
-        members = members_of(config, SOURCES, number)
-        sent = {name: rows[name].detach() for name in names if name in {*members.mean_embedding, TARGET}}
+        participants = participants_of(config, SOURCES, number)
+        sent = {name: rows[name].detach() for name in names if name in {*participants.mean_embedding, TARGET}}
         for name in names:
-            got = {one: sent[one] for one in sent if (one == TARGET) != (name == TARGET) and name in sent}
-            value = loss(name, models[name], rows[name], batches[name], got)
+            received = {peer: sent[peer] for peer in sent if (peer == TARGET) != (name == TARGET) and name in sent}
+            value = loss(name, models[name], rows[name], batches[name], received)
             if value is not None:
                 for optimizer in optimizers[name]:
                     optimizer.zero_grad()
                 value.backward()
                 for optimizer in optimizers[name]:
                     optimizer.step()
-        if (number == rounds) if interval == "last" else (number % interval == 0):
-            for kind in dict.fromkeys((*NETWORK, *target_trains)):
-                chosen = members.classifier if kind == "classifier" else members.aligner
-                # Both sides count alike in what tells them apart.
-                count = (lambda name: 2.0 if name == TARGET else 1.0) if kind == "companion" else weigh
-                average(models, [name for name in SOURCES if name in chosen], kind, kind in target_trains, count)
+        average_if_due(config, number, models, participants, weight, target_trains)
     return models
 
 
+def make_optimizers(model, name, lr, target_trains):
+    auxiliary = parameters_of(model, "auxiliary")
+    optimizers = [torch.optim.Adam(auxiliary, lr)] if auxiliary else []
+    if name != TARGET:
+        return [*optimizers, torch.optim.Adam([value for part in NETWORK for value in parameters_of(model, part)], lr)]
+    groups = [
+        {"params": parameters_of(model, part), "lr": (10 if part == "classifier" else 100) * lr}
+        for part in target_trains
+        if part != "auxiliary"
+    ]
+    return optimizers + ([torch.optim.SGD(groups)] if groups else [])
+
+
+def average_if_due(config, number, models, participants, weight, target_trains):
+    interval, rounds = config.federation.classifier_interval, config.train.rounds
+    is_due = number == rounds if interval == "last" else number % interval == 0
+    if not is_due:
+        return
+    for part in dict.fromkeys((*NETWORK, *target_trains)):
+        chosen = participants.classifier if part == "classifier" else participants.aligner
+        # In auxiliary networks the target counts as much as both sources together.
+        counts = (lambda name: 2.0 if name == TARGET else 1.0) if part == "auxiliary" else weight
+        average(models, [name for name in SOURCES if name in chosen], part, part in target_trains, counts)
+
+
 @torch.no_grad()
-def average(models, senders, kind, target_counts, weigh):
-    """The weighted mean of one part over the senders, for them and the target."""
+def average(models, senders, part, target_counts, weight):
+    """Average one part of the senders, and of the target if it counts; load the average at senders and target."""
     counted = [*senders, TARGET] if target_counts else senders
     if not counted:
         return
-    for values in zip(*(models[name].parts()[kind] for name in [*senders, TARGET]), strict=True):
+    for values in zip(*(parameters_of(models[name], part) for name in [*senders, TARGET]), strict=True):
         by_name = dict(zip([*senders, TARGET], values, strict=True))
-        middle = sum(weigh(name) * by_name[name].double() for name in counted) / sum(weigh(name) for name in counted)
+        mean = sum(weight(name) * by_name[name].double() for name in counted) / sum(weight(name) for name in counted)
         for value in values:
-            value.copy_(middle)
+            value.copy_(mean)
 
 
 def assert_same_networks(run, models, tolerance=1e-5):
-    """Every client ended with the weights of the plain loop."""
+    """Assert that every client ended with the weights of the reference loop."""
     for name, model in models.items():
         weights = run.weights(name)
         for key, value in model.named_parameters():
             torch.testing.assert_close(
-                weights[key], value.detach(), rtol=0, atol=tolerance, msg=lambda m, k=key, n=name: f"{n} {k}: {m}"
+                weights[in_file(key)],
+                value.detach(),
+                rtol=0,
+                atol=tolerance,
+                msg=lambda text, key=key, name=name: f"{name} {key}: {text}",
             )
 
 
-def reversed_loss(network, rows, others, label, strength):
-    """Cross-entropy of a discriminator which it lowers and the features raise, `strength` times: without reversal.
+def reversed_loss(network, rows, others, is_source, strength):
+    """Return a loss whose gradient is that of a discriminator's loss, and −strength times as large for the features.
 
-    With `others`, rows of the other domain, the mean over both.
+    It is written without a reversal layer. With `others`, rows of the other domain, it is the mean over both domains.
     """
 
-    def wrong(parameters, one, is_source):
-        z = functional_call(network, parameters, (one,))[:, 0]
+    def cross_entropy(parameters, inputs, is_source):
+        z = functional_call(network, parameters, (inputs,))[:, 0]
         return (1 + (-z if is_source else z).exp()).log().mean()
 
     own = dict(network.named_parameters())
-    fixed = {name: one.detach() for name, one in own.items()}
-    learned = wrong(own, rows.detach(), label)
-    prevented = wrong(fixed, rows, label)
+    fixed = {name: parameter.detach() for name, parameter in own.items()}
+    for_network = cross_entropy(own, rows.detach(), is_source)
+    for_features = cross_entropy(fixed, rows, is_source)
     if others is None:
-        return learned - strength * (prevented - prevented.detach())
-    learned = (learned + wrong(own, others, not label)) / 2
-    return learned - strength * (prevented - prevented.detach()) / 2
+        return for_network - strength * (for_features - for_features.detach())
+    for_network = (for_network + cross_entropy(own, others, not is_source)) / 2
+    return for_network - strength * (for_features - for_features.detach()) / 2
 
 
-def seen(model, parts, inputs, wanted="logits"):
-    """What a copy of the model gives that has these parts."""
+def outputs_of_copy(model, parts, inputs, output="logits"):
+    """Return the outputs of a copy of the model that has these parts."""
     model = copy.deepcopy(model)
-    for kind, values in parts.items():
-        model.set_part(kind, torch.as_tensor(values))
+    for part, values in parts.items():
+        set_part(model, part, torch.as_tensor(values))
     with torch.no_grad():
         rows = aligned(model, inputs)
-        return rows if wanted == "aligned" else 10 * rows @ model.classifier.weight.T + model.classifier.bias
+        return rows if output == "aligned" else logits_of(model, rows)
 
 
-def lloyd(rows, centres, steps=10):
-    """The mean squared distance to the nearest centre, by scikit-learn."""
+def k_means_spread(rows, centres, steps=10):
+    """Return the mean squared distance to the nearest centre, by scikit-learn."""
     fitted = KMeans(len(centres), init=centres, n_init=1, max_iter=steps, tol=0, algorithm="lloyd").fit(rows)
     distances = ((rows[:, None] - fitted.cluster_centers_[None]) ** 2).sum(2)
     return distances.min(1).mean()
 
 
-def constant(name):
-    """Parts of a network that always names one class."""
+def constant_prediction(label):
+    """Return the classifier of a network that predicts one class for all samples."""
     classifier = torch.zeros(CLASSES * 5)
-    classifier[CLASSES * 4 + name] = 9.0
+    classifier[CLASSES * 4 + label] = 9.0
     return {"classifier": classifier}
 
 
 def target_of(tmp_path, method, **more):
+    """Return configuration, module, first batch and its features of a toy federation's target."""
     config = load_config(None, toy(tmp_path, method, **more))
-    client = new_client(config, TARGET, tmp_path)
-    batch = client.batch(1, 8)
-    return config, client.model, batch, client.model.features(batch.inputs)
+    module = new_client(config, TARGET, tmp_path).module
+    batch = module.samples.batch(1, 8)
+    return config, module, batch, module.features(batch.inputs)

@@ -13,19 +13,21 @@ from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
 from fedrf.data.domains import load_samples
-from fedrf.methods import METHODS, Inbox
-from fedrf.methods.autodial import FIRST, Mixture
+from fedrf.methods import Inbox
+from fedrf.models.mixture_share import INITIAL, MixtureShare
 from fedrf.models.normalization import DomainNormalization, moments
 from tests.methods.toys import (
     COUNTS,
     NETWORK,
     SOURCES,
     TARGET,
-    Sniffed,
+    RecordedRun,
     assert_same_networks,
     classification,
+    logits_of,
     new_client,
     plain_loop,
+    projected,
     toy,
 )
 
@@ -42,17 +44,10 @@ def standardised(rows, mean, variance):
 
 
 def mixed(own, others, share):
-    """Mean and variance of a mixture of two domains, from its first two moments."""
+    """Return mean and variance of a mixture of two domains, from its first two moments."""
     mean = share * own[0] + (1 - share) * others[0]
     squares = share * (own[1] + own[0] ** 2) + (1 - share) * (others[1] + others[0] ** 2)
     return mean, squares - mean**2
-
-
-def projected(model, inputs):
-    """The network without random features, up to the rows that are standardised."""
-    block = model.adapter
-    hidden = (inputs @ block.inner.weight.T + block.inner.bias).relu()
-    return normalize(inputs + hidden @ block.outer.weight.T + block.outer.bias) @ model.aligner
 
 
 def by_batch(model, inputs):
@@ -95,43 +90,42 @@ def test_population_statistics_do_not_depend_on_the_pieces(cuts):
 
 def test_population_statistics_are_used_inside_the_context_and_batch_statistics_outside(tmp_path):
     config = load_config(None, toy(tmp_path, "adabn"))
-    client = new_client(config, TARGET, tmp_path)
-    model, trunk = client.model, client.trunk
-    everything = trunk[np.arange(20)]
+    model = new_client(config, TARGET, tmp_path).module
+    samples = model.samples.rows
+    inputs = samples[np.arange(20)]
     with torch.no_grad():
-        whole = normalize(standardised(projected(model, everything), *statistics(projected(model, everything))))
-        with suppress(KeyError), model.settled(lambda: trunk.split(7)):
-            torch.testing.assert_close(model.align(model.features(everything[:3])), whole[:3], atol=1e-5, rtol=1e-5)
+        expected = by_batch(model, inputs)[:3]  # the batch is the population
+        with suppress(KeyError), model.population_statistics(lambda: samples.split(7)):
+            torch.testing.assert_close(model(inputs[:3], "aligned"), expected, atol=1e-5, rtol=1e-5)
             raise KeyError  # they are not used after an error either
-        torch.testing.assert_close(model.align(model.features(everything[:3])), by_batch(model, everything[:3]))
-    assert not torch.allclose(by_batch(model, everything[:3]), whole[:3], atol=1e-2)
+        torch.testing.assert_close(model(inputs[:3], "aligned"), by_batch(model, inputs[:3]))
+    assert not torch.allclose(by_batch(model, inputs[:3]), expected, atol=1e-2)
 
 
 def test_adabn_trains_with_batch_statistics_and_predicts_with_population_statistics(tmp_path):
     overrides = toy(tmp_path, "adabn")
 
-    def loss(name, model, rows, batch, sent):
+    def loss(name, model, rows, batch, received):
         return None if name == TARGET else classification(model, rows, batch.labels)
 
     config = load_config(None, overrides)
     expected = plain_loop(config, tmp_path, loss, COUNTS.get, network=by_batch)
-    run = Sniffed(overrides, tmp_path)
+    run = RecordedRun(overrides, tmp_path)
     assert_same_networks(run, expected)
     with open(run.result.folder / "predictions.csv") as file:
         table = list(csv.DictReader(file))
     inputs = torch.from_numpy(load_samples(config, TARGET).array())
     model = expected[TARGET]
     with torch.no_grad():
-        logits = 10 * by_batch(model, inputs) @ model.classifier.weight.T + model.classifier.bias
-    confidence, best = logits.softmax(1).max(1)
-    assert [int(row["predicted"]) for row in table] == best.tolist()
+        confidence, predicted = logits_of(model, by_batch(model, inputs)).softmax(1).max(1)
+    assert [int(row["predicted"]) for row in table] == predicted.tolist()
     np.testing.assert_allclose([float(row["confidence"]) for row in table], confidence, atol=1e-3)
 
 
 def test_adabn_sends_no_statistics(tmp_path):
-    run = Sniffed(toy(tmp_path, "adabn"), tmp_path)
+    run = RecordedRun(toy(tmp_path, "adabn"), tmp_path)
     assert run.kinds() == {*NETWORK, "metrics"}
-    sizes = {kind: {message.numel() for message in run.sent(kind).values()} for kind in NETWORK}
+    sizes = {part: {values.numel() for values in run.sent(part).values()} for part in NETWORK}
     assert sizes == {"aligner": {5 * 4}, "classifier": {3 * 5}, "extractor": {5 * 128 + 128 + 128 * 5 + 5}}
     assert all(set(reply.parts) <= set(NETWORK) and not reply.embeddings for _, reply in run.calls)
     own = {name: run.weights(name)["normalization.settled"] for name in (*SOURCES, TARGET)}
@@ -143,15 +137,15 @@ def test_adabn_sends_no_statistics(tmp_path):
 
 @given(st.floats(-1e4, 1e4))
 def test_the_share_is_between_one_half_and_one(raw):
-    mixture = Mixture()
+    mixture = MixtureShare()
     with torch.no_grad():
         mixture.raw.fill_(raw)
         assert 0.5 <= float(mixture.share()) <= 1
 
 
 def test_the_share_grows_with_its_parameter():
-    mixture = Mixture()
-    assert float(mixture.share().detach()) == pytest.approx(0.5 + 0.5 / (1 + np.exp(-FIRST)))
+    mixture = MixtureShare()
+    assert float(mixture.share().detach()) == pytest.approx(0.5 + 0.5 / (1 + np.exp(-INITIAL)))
     with torch.no_grad():
         mixture.raw.zero_()
         assert float(mixture.share()) == 0.75
@@ -159,10 +153,10 @@ def test_the_share_grows_with_its_parameter():
 
 @pytest.mark.parametrize("name", ["ward", TARGET])
 def test_autodial_mixes_own_and_received_statistics(tmp_path, name):
-    """Both losses are computed by hand, and their slope in α as a difference quotient."""
+    """Both losses are computed by hand, and their derivatives with respect to α by finite differences."""
     config = load_config(None, toy(tmp_path, "autodial", align__weight=0.3))
-    client = new_client(config, name, tmp_path)
-    model, batch, is_target = client.model.double(), client.batch(1, 8), name == TARGET
+    model = new_client(config, name, tmp_path).module.double()
+    batch, is_target = model.samples.batch(1, 8), name == TARGET
     inputs = batch.inputs.double()
     torch.manual_seed(3)
     peers = tuple(torch.stack([torch.randn(4), torch.rand(4) + 0.1]).double() for _ in range(2 if is_target else 1))
@@ -174,17 +168,17 @@ def test_autodial_mixes_own_and_received_statistics(tmp_path, name):
         aligned = normalize(standardised(rows, *mixed(statistics(rows), others, share)))
         if not is_target:
             return classification(model, aligned, batch.labels)
-        chances = (10 * aligned @ model.classifier.weight.T + model.classifier.bias).softmax(1)
-        return -0.3 * (chances * chances.log()).sum(1).mean()
+        probabilities = logits_of(model, aligned).softmax(1)
+        return -0.3 * (probabilities * probabilities.log()).sum(1).mean()
 
     features = model.features(inputs)
-    loss = METHODS["autodial"].target_loss if is_target else METHODS["autodial"].source_loss
+    loss = model.method.target_loss if is_target else model.method.source_loss
     terms = loss(model, batch, features, Inbox(features, peers, is_target=is_target), config)
-    torch.testing.assert_close(terms["loss"], by_hand(FIRST), atol=1e-6, rtol=0)
+    torch.testing.assert_close(terms["loss"], by_hand(INITIAL), atol=1e-6, rtol=0)
     terms["loss"].backward()
-    slope = (by_hand(FIRST + 1e-4) - by_hand(FIRST - 1e-4)) / 2e-4
-    assert abs(float(slope.detach())) > 1e-4
-    assert float(model.companion.raw.grad) == pytest.approx(float(slope.detach()), rel=1e-3)
+    derivative = (by_hand(INITIAL + 1e-4) - by_hand(INITIAL - 1e-4)) / 2e-4
+    assert abs(float(derivative.detach())) > 1e-4
+    assert float(model.auxiliary.raw.grad) == pytest.approx(float(derivative.detach()), rel=1e-3)
     # If a message is lost, the previous statistics are used.
     again = loss(model, batch, model.features(inputs), Inbox(features, (), is_target=is_target), config)
     torch.testing.assert_close(again["loss"], terms["loss"])
@@ -197,17 +191,17 @@ def test_only_own_statistics_are_used_before_the_first_message(rows):
 
 
 def test_autodial_exchanges_statistics_and_all_clients_learn_the_share(tmp_path):
-    run = Sniffed(toy(tmp_path, "autodial", train__rounds=6), tmp_path)
+    run = RecordedRun(toy(tmp_path, "autodial", train__rounds=6), tmp_path)
     sent = run.sent("moments")
     assert set(sent) == {(number, name) for number in range(1, 7) for name in (*SOURCES, TARGET)}
     others = {name: run.weights(name)["normalization.others"] for name in (*SOURCES, TARGET)}
     for name in SOURCES:
         torch.testing.assert_close(others[name], sent[6, TARGET])
     torch.testing.assert_close(others[TARGET], torch.stack(mixed(sent[6, "clinic"], sent[6, "ward"], 0.5)))
-    shares = run.sent("companion")
+    shares = run.sent("auxiliary")
     assert set(shares) == {(number, name) for number in (4, 7) for name in (*SOURCES, TARGET)}
     learned = {float(shares[4, name]) for name in (*SOURCES, TARGET)}
-    assert len(learned - {FIRST}) == 3  # a different value at each client
+    assert len(learned - {INITIAL}) == 3  # a different value at each client
     for name in (*SOURCES, TARGET):
         # Sources and target have equal weight.
         mean = (shares[7, "clinic"] + shares[7, "ward"] + 2 * shares[7, TARGET]) / 4
@@ -216,9 +210,9 @@ def test_autodial_exchanges_statistics_and_all_clients_learn_the_share(tmp_path)
 
 def test_the_first_statistics_sent_are_those_of_the_batch(tmp_path):
     overrides = toy(tmp_path, "autodial", train__rounds=3)
-    run, config = Sniffed(overrides, tmp_path), load_config(None, overrides)
+    run, config = RecordedRun(overrides, tmp_path), load_config(None, overrides)
     for name in (*SOURCES, TARGET):
-        client = new_client(config, name, tmp_path)
-        rows = projected(client.model, client.batch(1, 8).inputs).detach()
+        module = new_client(config, name, tmp_path).module
+        rows = projected(module, module.samples.batch(1, 8).inputs).detach()
         torch.testing.assert_close(run.sent("moments")[1, name], torch.stack(statistics(rows)))
         torch.testing.assert_close(moments(rows), torch.stack(statistics(rows)))

@@ -68,7 +68,7 @@ def test_random_weights_depend_on_the_global_seed_only():
 @pytest.mark.parametrize("name", ["efficientnet-lite0-small", "resnet18"])
 def test_other_samples_of_a_batch_change_no_bit(name):
     # The cache relies on it. It only holds for batches of equal size: PyTorch uses other kernels for small ones.
-    network, x = make_extractor(name, None, "none").settled(), noisy_patches(32, 64)
+    network, x = make_extractor(name, None, "none").frozen_layers(), noisy_patches(32, 64)
     together = network(x)
     for shift in (1, 5, 16):
         assert torch.equal(network(x.roll(shift, dims=0)), together.roll(shift, dims=0))

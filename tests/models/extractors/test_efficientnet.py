@@ -110,7 +110,7 @@ def test_small_efficientnet_trains_all_but_its_first_blocks(efficientnets):
     extractor, x = deepcopy(efficientnets["efficientnet-lite0-small"]), noisy_patches(2, 64)
     assert not any(parameter.requires_grad for parameter in extractor.trunk.parameters())
     assert len(parameters_to_vector(extractor.adapter.parameters())) == 234_704  # numbers that a client sends
-    frozen = extractor.settled()
+    frozen = extractor.frozen_layers()
     assert torch.equal(frozen(x), extractor(x))
     extractor(x).sum().backward()
     assert all(weight.grad is not None for weight in extractor.adapter.parameters())
@@ -126,7 +126,7 @@ def test_the_trunk_is_fixed_and_the_adapter_starts_as_the_identity(name, efficie
     extractor = efficientnets[name]
     x = noisy_patches(2, extractor.prepare.crop)
     assert not any(parameter.requires_grad for parameter in extractor.trunk.parameters())
-    assert extractor.settled() is extractor.trunk
+    assert extractor.frozen_layers() is extractor.trunk
     assert torch.equal(extractor(x), extractor.trunk(x))
     assert extractor.adapter.inner.out_features == 256
     assert extractor(x).requires_grad

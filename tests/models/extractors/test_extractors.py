@@ -6,7 +6,9 @@ import sys
 import pytest
 import torch
 
-from fedrf.models.extractors import EXTRACTORS, Extractor, make_extractor
+from fedrf.config.registry import EXTRACTORS
+from fedrf.models.extractors.builders import make_extractor
+from fedrf.models.extractors.extractor import Extractor
 from fedrf.models.extractors.layers import Pixels, ResidualBlock
 from fedrf.models.extractors.preparation import Preparation
 
@@ -140,8 +142,8 @@ def test_identity_is_not_for_image_files():
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_frozen_extractor_has_the_same_output(name):
     extractor, x = make_extractor(name, SHAPES[name]), samples(name)
-    assert torch.equal(extractor.settled()(x), extractor(x))
-    assert (extractor.settled() is extractor.trunk) == (name in ("gradients", "identity"))
+    assert torch.equal(extractor.frozen_layers()(x), extractor(x))
+    assert (extractor.frozen_layers() is extractor.trunk) == (name in ("gradients", "identity"))
 
 
 @pytest.mark.parametrize("parameter", ["weight", "bias"])
@@ -149,7 +151,7 @@ def test_a_trained_block_is_part_of_the_frozen_extractor(parameter):
     extractor, x = make_extractor("identity", (24,)), samples("identity")
     torch.nn.init.ones_(getattr(extractor.adapter.outer, parameter))
     assert not torch.equal(extractor(x), x)
-    assert torch.equal(extractor.settled()(x), extractor(x))
+    assert torch.equal(extractor.frozen_layers()(x), extractor(x))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -162,16 +164,18 @@ def test_only_backbones_have_weights_to_load(name):
 def test_names_of_the_extractors():
     backbones = ["efficientnet-lite0", "efficientnet-lite0-plus", "efficientnet-lite0-small"]
     backbones += ["resnet18", "resnet50", "resnet101"]
-    assert list(EXTRACTORS) == [*SHAPES, *backbones]
+    assert list(EXTRACTORS.built_in) == [*SHAPES, *backbones]
 
 
 def test_the_error_for_an_unknown_name_lists_the_extractors():
-    with pytest.raises(ValueError, match=r"gradients, cnn, mlp, identity, efficientnet-lite0, .*; got 'resnet'"):
+    listed = r"^model\.extractor=resnet: allowed: gradients, cnn, mlp, identity, efficientnet-lite0, .*module:Name$"
+    with pytest.raises(ValueError, match=listed):
         make_extractor("resnet", (3, 32, 32))
 
 
 def test_libraries_of_backbones_are_imported_only_when_needed():
-    script = "import sys, fedrf.models.extractors\nprint([n for n in sys.modules if n.startswith(('torchv', 'effic'))])"
+    module, libraries = "fedrf.models.extractors.builders", ("torchvision", "effic")
+    script = f"import sys, {module}\nprint([name for name in sys.modules if name.startswith({libraries})])"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
 
 

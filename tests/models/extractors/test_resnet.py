@@ -58,7 +58,7 @@ def test_the_fourth_stage_is_trained(resnet18):
     assert len(parameters_to_vector(trained.values())) == sum(
         value.numel() for name, value in resnet18[1].layer4.state_dict().items() if value.ndim == 4
     )
-    assert torch.equal(extractor.settled()(x), extractor(x))
+    assert torch.equal(extractor.frozen_layers()(x), extractor(x))
 
 
 @torch.no_grad()
