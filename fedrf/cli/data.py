@@ -35,7 +35,7 @@ def list_datasets(data_root: DataRoot = None, json_output: JsonOutput = False) -
     from rich.console import Console
 
     from fedrf.cli.data_tables import print_availability
-    from fedrf.data.check import find_datasets
+    from fedrf.data.availability import find_datasets
     from fedrf.data.dataset import data_root as find_root
 
     root = find_root(data_root)

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrf.config.registry import DATASETS
-from fedrf.data.check import Availability, ClientShare, DataReport, DomainCheck
+from fedrf.data.availability import Availability
+from fedrf.data.check import ClientShare, DataReport, DomainCheck
 
 MAX_CLASS_COLUMNS = 12  # more classes are rows
 MAX_LISTED_FILES = 20  # corrupt files of a domain that are listed

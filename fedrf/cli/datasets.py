@@ -25,7 +25,7 @@ def datasets(names: Names = None, json_output: JsonOutput = False) -> None:
     """
     from fedrf.cli.definitions import definitions
     from fedrf.config.registry import DATASETS
-    from fedrf.data.check import known_domains
+    from fedrf.data.availability import known_domains
 
     rows = [
         {

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import psutil
 
 from fedrf.config.registry import DATASETS
-from fedrf.data.check import find_datasets
+from fedrf.data.availability import find_datasets
 from fedrf.data.dataset import data_root
 from fedrf.experiment.tracking import wandb_key
 from fedrf.models.trunk_cache import cache_folder, limit_bytes, used_bytes

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedrf.errors import reason
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from fedrf.protocol.aggregation import Rule
 
 Definition = TypeVar("Definition")
+
+
+@cache
+def all_entry_points() -> EntryPoints:
+    """Return the entry points of all installed packages, which are read once."""
+    return entry_points()
 
 
 class Registry(Generic[Definition]):
@@ -55,7 +61,8 @@ class Registry(Generic[Definition]):
     @cached_property
     def installed(self) -> dict[str, EntryPoint]:
         """Entry points of other packages; built-in names cannot be replaced."""
-        return {point.name: point for point in entry_points(group=self.group) if point.name not in self.built_in}
+        points = all_entry_points().select(group=self.group)
+        return {point.name: point for point in points if point.name not in self.built_in}
 
     def names(self) -> list[str]:
         """Return all names, built-in ones first."""

@@ -1,4 +1,4 @@
-"""Checks of data sets before training: which are there, which samples they have, and which client gets which."""
+"""Checks of a data set before training: which samples it has, and which client gets which."""
 
 from __future__ import annotations
 
@@ -28,28 +28,6 @@ from fedrf.data.samples import Samples
 
 # Wraps the results of decoding the samples of a domain, whose name and number of samples are given, to show progress.
 Track = Callable[[Iterable[str], str, int], Iterable[str]]
-
-
-@dataclass(frozen=True)
-class Availability:
-    """Which domains of a data set are there.
-
-    Attributes
-    ----------
-    origin
-        Where to get the data set.
-    found
-        The file or folder of each domain that is there; None for domains that need no files.
-    missing
-        The reason for each domain that is not there.
-    """
-
-    name: str
-    about: str
-    origin: str
-    domains: tuple[str, ...]
-    found: dict[str, str | None]
-    missing: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -119,34 +97,6 @@ class DataReport:
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {"ok": self.ok, **asdict(self)}
-
-
-def find_datasets(root: str | Path | None = None) -> list[Availability]:
-    """Look for every data set below the data root, without reading any."""
-    return [_find(name, data_root(root)) for name in DATASETS.names()]
-
-
-def _find(name: str, root: Path | None) -> Availability:
-    dataset, config = DATASETS.find(name), _config_of(name, root)
-    found: dict[str, str | None] = {}
-    missing: dict[str, str] = {}
-    domains = known_domains(name, root)
-    for domain in domains:
-        try:
-            found[domain] = _text(dataset.locate(config, domain))
-        except ValueError as error:
-            missing[domain] = str(error)
-    return Availability(name, dataset.about, dataset.origin, domains, found, missing)
-
-
-def known_domains(name: str, root: Path | None = None) -> tuple[str, ...]:
-    """Return the domains of a data set; none if they are those of the user's files."""
-    dataset = DATASETS.find(name)
-    return () if dataset.user_defined else dataset.domains(_config_of(name, root))
-
-
-def _config_of(name: str, root: Path | None) -> DataConfig:
-    return DataConfig.model_validate({"name": name, "root": root and str(root), "target": ""})
 
 
 def _text(path: Path | None) -> str | None:

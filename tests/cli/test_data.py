@@ -10,7 +10,8 @@ from rich.console import Console
 
 from fedrf.cli.data_tables import print_availability, print_report
 from fedrf.config.registry import DATASETS
-from fedrf.data.check import ClientShare, DataReport, DomainCheck, check_dataset, find_datasets
+from fedrf.data.availability import find_datasets
+from fedrf.data.check import ClientShare, DataReport, DomainCheck, check_dataset
 from tests.cli.calls import run_process
 from tests.cli.small_folders import SIZES, shrink_office31, statuses, write_images
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fedrf.config.loader import load_config
-from fedrf.config.registry import DATASETS, METHODS, REGISTRIES
+from fedrf.config.registry import DATASETS, METHODS, REGISTRIES, all_entry_points
 from tests.config.conftest import DATASET, IMPORT_METHOD, METHOD, error_of
 
 
@@ -29,8 +29,10 @@ def install(tmp_path, monkeypatch):
         ]
         (metadata / "entry_points.txt").write_text("\n".join(lines))
         importlib.invalidate_caches()
+        all_entry_points.cache_clear()
 
     yield write
+    all_entry_points.cache_clear()
     for registry in REGISTRIES.values():
         registry.__dict__.pop("installed", None)
 

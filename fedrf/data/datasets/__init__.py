@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fedrf.data.dataset import Dataset
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedrf.data.dataset import Dataset
 
 # In the order in which data sets are listed.
 BUILT_IN = {
@@ -25,6 +28,8 @@ BUILT_IN = {
 
 def accept(definition: object) -> Dataset:
     """Check the class of a data set and return an instance; a `ValueError` says what is wrong with it."""
+    from fedrf.data.dataset import Dataset  # here, because listing names needs neither NumPy nor Pillow
+
     if not (isinstance(definition, type) and issubclass(definition, Dataset)):
         raise ValueError(f"{definition!r} is not a subclass of fedrf.data.dataset.Dataset")
     missing = sorted(definition.__abstractmethods__)
