@@ -1,4 +1,5 @@
 import os
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +7,12 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedrf.config.loader import load_config
+from fedrf.data.datasets.digits import Digits
 from fedrf.data.domains import load_domain
 from fedrf.data.feature_files import FeatureSet
+from fedrf.experiment import report
 
+CURVES = report._curves
 TINY = {
     "data.samples": 120,
     "model.num_features": 30,
@@ -27,6 +31,36 @@ def own_cache(tmp_path_factory):
     """Whatever backbones compute goes to a folder of these tests, also from processes that they start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDRF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def reports_without_curves():
+    """Write report.html without its curves, because drawing them takes longer than a small run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "_curves", lambda rows, last_round, target: "")
+        yield
+
+
+@pytest.fixture
+def drawn_curves(monkeypatch):
+    """Draw the curves of report.html in this test."""
+    monkeypatch.setattr(report, "_curves", CURVES)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def digits_drawn_once():
+    """Draw each domain of the digits once, and not in every run; `Digits.load.__wrapped__` draws anew."""
+    draw, drawn = Digits.load, {}
+
+    @wraps(draw)
+    def load(self, config, domain):
+        if domain not in drawn:
+            drawn[domain] = draw(self, config, domain)
+        return drawn[domain]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Digits, "load", load)
         yield
 
 

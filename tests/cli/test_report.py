@@ -61,7 +61,7 @@ def write_old_run(folder, config=OLD_CONFIG, **summary):
     return folder
 
 
-def test_runs_of_an_earlier_version_are_reported(tmp_path, monkeypatch, capsys):
+def test_runs_of_an_earlier_version_are_reported(tmp_path, monkeypatch, capsys, drawn_curves):
     runs = [write_old_run(tmp_path / "done"), write_old_run(tmp_path / "stopped", status="interrupted", seed=7)]
     out = printed(["report", *runs, "--out", tmp_path / "page.html"], monkeypatch, capsys)
     assert out == f"Written to {tmp_path}/page.html\n"

@@ -16,7 +16,7 @@ from tests.conftest import SYNC, TINY
 KEYS = [f"{key}={value}" for key, value in TINY.items()]
 
 
-def test_only_json_is_on_standard_output_and_a_report_is_one_file(tmp_path, monkeypatch, capfd):
+def test_only_json_is_on_standard_output_and_a_report_is_one_file(tmp_path, monkeypatch, capfd, drawn_curves):
     arguments = ["run", "digits", *KEYS, "--local", "--json", "--out", tmp_path / "run", "--seed", 1]
     summary = json.loads(printed(arguments, monkeypatch, capfd))
     assert summary == json.loads((tmp_path / "run/summary.json").read_text())

@@ -9,9 +9,6 @@ from torch import nn
 from fedrf.data.content import ImageFiles
 from fedrf.data.samples import Samples
 from fedrf.models.trunk import BATCH_SIZE
-from tests.methods.conftest import without_reports
-
-__all__ = ["without_reports"]
 
 
 @pytest.fixture(autouse=True)
