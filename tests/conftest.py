@@ -28,7 +28,7 @@ SYNC = {**TINY, "federation.mode": "sync", "federation.checkpoint_seconds": 0}
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """Whatever backbones compute goes to a folder of these tests, also from processes that they start."""
+    """Cache outputs of backbones in a folder of these tests, also in processes that they start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDRF_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -73,7 +73,7 @@ def data_root() -> Path:
 
 
 def make_domains(num_source=70, num_target=50, columns=6, shift=1.0, seed=0, dtype=np.float64):
-    """Two Gaussian clouds, the target moved along the first column; domains shuffled among the rows."""
+    """Return two Gaussian clouds, the target shifted along the first column, with domains in random order."""
     rng = np.random.RandomState(seed)
     rows = rng.randn(num_source + num_target, columns)
     domain = rng.permutation(np.repeat([1, -1], [num_source, num_target]))
@@ -88,7 +88,7 @@ def domains():
 
 @pytest.fixture(scope="session")
 def ray_session():
-    """One Ray with logical GPUs for all tests, and client actors that are used again."""
+    """One Ray instance with logical GPUs for all tests; its client actors are reused."""
     import ray
 
     from fedrf.runtime.ray import RaySession
@@ -100,12 +100,12 @@ def ray_session():
 
 
 def final_weights(result):
-    """The bytes of every client's weights at the end of a run."""
+    """Return the bytes of every client's weights at the end of a run."""
     return {path.parent.name: path.read_bytes() for path in result.folder.glob("checkpoints/*/final.safetensors")}
 
 
 def office_caltech(root):
-    """The four Office-Caltech domains as SURF histograms, as shares of each row, each column standardised."""
+    """Return the four Office-Caltech domains as SURF histograms: rows scaled to sum 1, columns standardised."""
     keys = {"data.name": "office-caltech10-surf", "data.root": str(root), "data.target": "amazon"}
     domains = {}
     for name in ("amazon", "caltech", "dslr", "webcam"):
@@ -115,7 +115,7 @@ def office_caltech(root):
 
 
 def shifted_digits():
-    """The handwritten digits of scikit-learn in three equal parts, two of them under a light from one side."""
+    """Return the handwritten digits of scikit-learn in three equal parts, two of which are lit from one side."""
     images, labels = load_digits(return_X_y=True)
     images = images / 16
     fading = np.linspace(0.6, 0.0, 8)

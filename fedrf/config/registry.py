@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedrf.errors import reason
@@ -28,9 +28,9 @@ Definition = TypeVar("Definition")
 
 
 @cache
-def all_entry_points() -> EntryPoints:
+def all_entry_points() -> Any:
     """Return the entry points of all installed packages, which are read once."""
-    return entry_points()
+    return entry_points()  # of another type since Python 3.12, but both types have `select`
 
 
 class Registry(Generic[Definition]):

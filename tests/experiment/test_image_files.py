@@ -39,7 +39,7 @@ def test_caching_changes_no_bit_of_a_run(images, tmp_path, small_images, more, c
     assert any("has random weights" in note for note in runs[0].summary["notes"]) == random
 
 
-def test_half_precision_changes_weights_but_hardly_the_accuracy(images, tmp_path):
+def test_half_precision_changes_weights_and_the_accuracy_only_slightly(images, tmp_path):
     exact, half = (
         fedrf.run(None, image_settings(images, model__cache_precision=kind), out=tmp_path / kind, local=True)
         for kind in ("float32", "float16")

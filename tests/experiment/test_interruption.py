@@ -12,7 +12,7 @@ from fedrf.data.domains import resolve_data
 from fedrf.errors import RunFailedError
 from fedrf.experiment.driver import Experiment
 from fedrf.experiment.results import RunFolder
-from fedrf.federation import client as client_module
+from fedrf.federation import round_batches
 from fedrf.federation.client import Client
 from fedrf.runtime.local import LocalFederation
 from tests.conftest import SYNC, final_weights
@@ -204,7 +204,7 @@ def test_an_interruption_while_the_target_prepares_for_adaptation(images, tmp_pa
         federation__checkpoint_seconds=0,
     )
     undisturbed = run_undisturbed(chosen, tmp_path)
-    uncache_adapter = client_module.uncache_adapter
+    uncache_adapter = round_batches.uncache_adapter
 
     def stop_while_preparing(module):
         channel = module.channel
@@ -214,7 +214,7 @@ def test_an_interruption_while_the_target_prepares_for_adaptation(images, tmp_pa
         uncache_adapter(module)
 
     with monkeypatch.context() as patch:
-        patch.setattr(client_module, "uncache_adapter", stop_while_preparing)
+        patch.setattr(round_batches, "uncache_adapter", stop_while_preparing)
         stopped = fedrf.run(None, chosen, out=tmp_path / "run", local=True)
     assert stopped.summary["status"] == "interrupted"
     resumed = fedrf.run(resume=tmp_path / "run", local=True)

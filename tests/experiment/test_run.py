@@ -121,12 +121,14 @@ def old_run(finished, tmp_path):
     return tmp_path
 
 
-def test_a_run_of_an_earlier_version_can_be_read_and_reported(old_run, finished):
+def test_a_run_of_an_earlier_version_can_be_read_and_reported(old_run, finished, drawn_curves):
     folder = RunFolder.open(old_run)
     assert folder.read_summary() == finished.summary
     assert folder.plain_config()["federation"]["messages"] == "same/same/same"
     write_report([old_run], old_run / "report.html")
-    assert "fedrf-plus" in (old_run / "report.html").read_text()
+    page = (old_run / "report.html").read_text()
+    assert "fedrf-plus" in page
+    assert page.count("<svg") == 1
 
 
 def test_a_run_of_an_earlier_version_cannot_be_continued(old_run):

@@ -110,7 +110,7 @@ def test_a_small_space_gives_all_its_points():
     assert sorted(point["a"] for point in random_points(space, 10, 0)) == [1, 2, 3]
 
 
-def test_a_point_with_another_method_gets_its_preset():
+def test_a_point_with_another_method_gets_its_settings():
     config = config_at({"data": {"name": "digits"}}, {"method": "fedavg", "train.lr": 0.1})
     assert (config.model.sharing, config.train.lr) == ("averaged", 0.1)
 
