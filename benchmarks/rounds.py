@@ -20,6 +20,7 @@ import fedrf.federation.worker
 from benchmarks.synthetic import ROUNDS, SAMPLES, SIZES, SOURCES, TARGET, SyntheticSession, load_synthetic, make_config
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.schema import Config
+from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.models.parts import get_part, parameters_of, set_part
@@ -36,7 +37,8 @@ def make_client(config: Config, name: str) -> Client:
     samples = load_synthetic(None, name)
     info = ClientInfo(name, SOURCES, TARGET, Path())
     samples = samples.without_labels() if name == TARGET else samples
-    return Client(config, info, samples, lambda *_: (1.0, Reply()), Evaluator(samples.labels))
+    channel = Channel(info, lambda *_: (1.0, Reply()), config.train.rounds)
+    return Client(config, channel, samples, Evaluator(samples.labels))
 
 
 def plain_loop(config: Config) -> float:

@@ -1,4 +1,4 @@
-"""An aggregation rule of one's own: a mean in which no client is further from the median than half of the clients.
+"""A custom aggregation rule: a mean in which no client is further from the median than half of the clients.
 
 Run it with `fedrf run federation.aggregation=clipped_mean:clipped_mean`.
 """

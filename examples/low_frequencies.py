@@ -1,4 +1,4 @@
-"""An extractor of one's own: magnitudes of the lowest frequencies of an image, which do not change when it moves.
+"""A custom extractor: magnitudes of the lowest frequencies of an image, which do not change when it moves.
 
 Run it with `fedrf run model.extractor=low_frequencies:LowFrequencies`.
 """

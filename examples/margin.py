@@ -1,4 +1,4 @@
-"""A score of one's own: by how much the most likely class leads, as a mean over the target's samples.
+"""A custom score: by how much the most likely class leads, as a mean over the target's samples.
 
 Run it with `fedrf run track.select=margin:margin`.
 """

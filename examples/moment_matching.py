@@ -1,4 +1,4 @@
-"""A method of one's own: match mean and variance of the aligned features.
+"""A custom method: match mean and variance of the aligned features.
 
 Sources minimise cross-entropy + λ · distance to the target's moments, the target the mean distance to the sources'.
 
@@ -6,7 +6,7 @@ Run it with `fedrf run method=moment_matching:MomentMatching`.
 """
 
 from fedrf.methods.averaging import NETWORK_AND_MESSAGES
-from fedrf.methods.base import PLAIN_STEPS, Method, classification_loss, mean_distance
+from fedrf.methods.base import PLAIN_STEPS, MomentMethod, classification_loss, mean_distance
 
 
 def moment_distance(own, peer):
@@ -14,13 +14,12 @@ def moment_distance(own, peer):
     return (own - peer).square().sum()
 
 
-class MomentMatching(Method):
+class MomentMatching(MomentMethod):  # clients exchange mean and variance of a batch, 2m numbers
     """Match the first two moments of every aligned feature."""
 
     name = "moment-matching"
     summary = "match mean and variance of the aligned features"
     settings = NETWORK_AND_MESSAGES  # whole networks are averaged every five rounds, and messages are exchanged
-    message = "moments"  # mean and variance of a batch: 2m numbers
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
     bytes_per_round = "4 * (3*K + 1) * 2*m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T"

@@ -1,4 +1,4 @@
-"""A data set of one's own: two moons, rotated by another angle in every domain.
+"""A custom data set: two moons, rotated by another angle in every domain.
 
 Run it with `fedrf run data.name=rotated_moons:RotatedMoons data.target=30-degrees`.
 """

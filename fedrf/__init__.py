@@ -14,3 +14,7 @@ def __getattr__(name: str) -> Any:
 
         return run
     raise AttributeError(f"module 'fedrf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return ["__version__", "run"]

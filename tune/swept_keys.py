@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedrf.config.participation import is_empty
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
+from fedrf.methods.base import Method
 
 
 def check_key(key: str, early_stopping: bool) -> None:
@@ -21,6 +22,8 @@ def setting_without_effect(config: Config, key: str) -> str | None:
     is_unused = is_empty(federation).mean_embedding
     no_embeddings = f"federation.embeddings_from={federation.embeddings_from}" if is_unused else None
     if key == "align.gamma" and align.warm_start == "none":
+        if type(METHODS.find(config.method)).after_average is Method.after_average:
+            return f"method={config.method}"
         return "align.step=gradient" if align.step == "gradient" else no_embeddings
     if key == "align.weight" and not _has_weighted_loss(config):
         return no_embeddings
@@ -34,4 +37,4 @@ def setting_without_effect(config: Config, key: str) -> str | None:
 def _has_weighted_loss(config: Config) -> bool:
     """Return whether λ (`align.weight`) weights a loss of the method other than the one on mean embeddings Σℓ."""
     method = METHODS.find(config.method)
-    return method.target_steps is not None or method.pooling == "all"
+    return method.target_steps is not None or method.pooling == "all" or ":" in config.method

@@ -10,6 +10,7 @@ from torch.nn.functional import one_hot
 
 from fedrf.adaptation.information import entropy, information
 from fedrf.adaptation.scores import density
+from fedrf.adaptation.selection import compute_score
 from fedrf.config.registry import SCORES
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Labels
@@ -70,5 +71,5 @@ def figures_of(probabilities: Tensor, accuracy: Accuracy, select: str) -> Figure
         "information": float(information(probabilities)),
         "density": float(density(probabilities)),
         "entropy": float(entropy(probabilities).mean()),
-        **({} if score.compute is None else {select: float(score.compute(probabilities))}),
+        **({} if score.compute is None else {select: compute_score(score.compute, probabilities)}),
     }

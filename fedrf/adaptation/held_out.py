@@ -18,7 +18,7 @@ class HeldOut:
 
     Parameters
     ----------
-    training, rows
+    training, held_out
         Positions of the samples to train with, and of those held out.
     labels
         Labels of all samples.
@@ -31,17 +31,18 @@ class HeldOut:
         The newest Σℓ of the target; without it there is no score `dev`.
     """
 
-    def __init__(self, training: Integers, rows: Integers, labels: Tensor, extractor_changes: bool) -> None:
+    def __init__(self, training: Integers, held_out: Integers, labels: Tensor, extractor_changes: bool) -> None:
         # Density ratios do not need more training samples than these.
-        self.training, self.rows, self.extractor_changes = training[evenly(len(training))], rows, extractor_changes
-        self.labels = labels[torch.from_numpy(rows)]
+        self.training, self.held_out = training[evenly(len(training))], held_out
+        self.extractor_changes = extractor_changes
+        self.labels = labels[torch.from_numpy(held_out)]
         self.target_mean: Tensor | None = None
         self._ratios: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def scores(self, model: DomainModel, rows: TrunkRows) -> Figures:
         """Return source validation and, if the target's Σℓ has arrived, deep embedded validation."""
-        features = _features(model, rows, self.rows)
+        features = _features(model, rows, self.held_out)
         with model.population_statistics(lambda: rows.pieces(self.training, PREDICTION_BATCH)):
             logits = model.logits(features).cpu()
         figures = {"validation": float((logits.argmax(1) == self.labels).double().mean())}

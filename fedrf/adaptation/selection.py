@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fedrf.config.registry import SCORES
+from fedrf.errors import reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,12 +54,28 @@ BY_SOURCES = tuple(name for name, score in BUILT_IN.items() if score.by_sources)
 
 def accept(definition: object) -> Score:
     """Return a score, or the score that a function of class probabilities is."""
+    if any(definition is score for score in BUILT_IN.values()):
+        return cast(Score, definition)
     definition = definition() if isinstance(definition, type) else definition
-    if isinstance(definition, Score):
-        return definition
-    if not callable(definition):
+    if not isinstance(definition, Score) and not callable(definition):
         raise ValueError(f"{definition!r} is neither a Score nor a function of class probabilities")
-    return Score(bool(getattr(definition, "higher_is_better", True)), compute=definition)
+    if not isinstance(definition, Score):
+        definition = Score(getattr(definition, "higher_is_better", True), compute=definition)
+    if definition.compute is None or definition.by_sources or not isinstance(definition.higher_is_better, bool):
+        raise ValueError("a score needs compute, a higher_is_better that is True or False, and no by_sources")
+    compute_score(definition.compute)
+    return definition
+
+
+def compute_score(compute: Callable[[Tensor], float], probabilities: Tensor | None = None) -> float:
+    """Return the score of class probabilities, or of a small example, as a number."""
+    import torch
+
+    rows = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]]) if probabilities is None else probabilities
+    try:
+        return float(compute(rows))
+    except Exception as error:  # code of others can raise anything
+        raise ValueError(f"the score must return a number ({type(error).__name__}: {reason(error)})") from error
 
 
 def evaluations(rows: Iterable[Row], target: str) -> list[Row]:

@@ -16,17 +16,17 @@ OTHERS = "A class of your own: method=package.module:Name, imported from the Pyt
 
 
 def methods(names: Names = None, json_output: JsonOutput = False) -> None:
-    """List the methods: a summary, whether they can run asynchronously, and what they send in a round.
+    """List the methods: a summary and whether they can run asynchronously; of named ones also the bytes in a round.
 
     Built-in methods are listed with those of installed packages (entry points of the group `fedrf.methods`). The key
-    `method` also takes `package.module:Name`, a subclass of `fedrf.methods.Method` on the Python path or in the current
-    directory.
+    `method` also takes `package.module:Name`, a subclass of `fedrf.methods.base.Method` on the Python path or in the
+    current directory.
 
     Examples
     --------
     `fedrf methods --json`
 
-    `fedrf methods my_module:MyMethod` checks the class and shows it
+    `fedrf methods my_module:MyMethod` checks the class and shows what it sends in a round
     """
     from fedrf.cli.definitions import definitions
     from fedrf.config.registry import METHODS
@@ -44,18 +44,21 @@ def methods(names: Names = None, json_output: JsonOutput = False) -> None:
     if json_output:
         print(json.dumps(rows, indent=1))
     else:
-        _print_methods(rows)
+        _print_methods(rows, with_formulas=bool(names))
 
 
-def _print_methods(rows: list[dict[str, Any]]) -> None:
+def _print_methods(rows: list[dict[str, Any]], with_formulas: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
     table = Table(box=None, pad_edge=False)
-    for column in ("method", "summary", "async", "bytes in a round", "from"):
+    for column in ("method", "summary", "async", "from"):
         table.add_column(column, no_wrap=column in ("method", "from"))
     for row in rows:
-        answer = "yes" if row["asynchronous"] else "no"
-        table.add_row(row["name"], row["summary"], answer, row["bytes_per_round"] or "-", row["from"])
-    console.print(table, f"\n{SYMBOLS}", OTHERS, sep="\n")
+        table.add_row(row["name"], row["summary"], "yes" if row["asynchronous"] else "no", row["from"])
+    console.print(table, f"\n{OTHERS}", sep="\n")
+    for row in rows if with_formulas else ():
+        console.print(f"\nBytes of {row['name']} in a round: {row['bytes_per_round'] or 'not given'}")
+    if with_formulas:
+        console.print(SYMBOLS)

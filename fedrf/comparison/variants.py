@@ -66,7 +66,7 @@ def find_variants(
 
 def reference_methods() -> tuple[str, ...]:
     """Return the methods that are compared with if none are named."""
-    return tuple(name for name, method in METHODS.items() if method.is_reference)
+    return tuple(name for name in METHODS.built_in if METHODS.find(name).is_reference)
 
 
 def _without_ingredients() -> str:

@@ -44,7 +44,7 @@ def check_model(config: Config) -> None:
     model, dataset = config.model, DATASETS.find(config.data.name)
     extractor = EXTRACTORS.find(model.extractor)
     if dataset.content == "features" and not extractor.takes_features:
-        allowed = " or ".join(name for name, known in EXTRACTORS.items() if known.takes_features)
+        allowed = " or ".join(name for name in EXTRACTORS.built_in if EXTRACTORS.find(name).takes_features)
         raise ValueError(
             f"model.extractor={model.extractor} is for images; data.name={config.data.name} needs {allowed}"
         )
@@ -91,7 +91,7 @@ def check_selection(config: Config) -> None:
         raise ValueError(f"track.select={select} needs samples that sources hold out: set data.validation, say to 0.2")
     if not SCORES.find(select).needs_embedding:
         return
-    if METHODS.find(config.method).message != "mean_embedding":
+    if METHODS.find(config.method).message.kind != "mean_embedding":
         raise ValueError(f"track.select={select} needs Σℓ of the target; method={config.method} does not send it")
     if is_empty(config.federation).mean_embedding:
         raise ValueError(

@@ -55,6 +55,8 @@ def _type_name(annotation: Any) -> str:
         return " | ".join(options)
     if get_origin(annotation) is Annotated:
         return _type_name(options[0])
-    if options and get_origin(annotation) is not tuple:
+    if options and get_origin(annotation) not in (tuple, dict):
         return " | ".join(_type_name(option) for option in options if option is not type(None))
+    if get_origin(annotation) is dict:
+        return " → ".join(_type_name(option) for option in options)
     return "list of names" if options else str(getattr(annotation, "__name__", annotation))

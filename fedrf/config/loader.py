@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from fedrf.config.keys import keys_of
-from fedrf.config.registry import DATASETS, METHODS, Registry
+from fedrf.config.registry import DATASETS, METHODS, REGISTRIES, Registry
 from fedrf.config.schema import SECTIONS, Config
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -45,18 +45,29 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
     """
     given = read_given(recipe, overrides)
     values: dict[str, Any] = {}
-    for settings in _default_settings(given):
+    for settings, _ in _default_settings(given):
         for key, value in settings.items():
             _set(values, key, value)
     _merge(values, given)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ValueError(_one_line(error)) from None
+        raise ValueError(_one_line(error, _origins(given))) from None
 
 
-def _default_settings(given: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what data set and method set differently from the defaults of the schema."""
+def _origins(given: dict[str, Any]) -> dict[str, str]:
+    """Return the class that set a key, for keys that were not given."""
+    origins = {}
+    for settings, owner in _default_settings(given):
+        for key in settings:
+            section, _, name = key.rpartition(".")
+            if name not in (given.get(section, {}) if section else given):
+                origins[key] = owner
+    return origins
+
+
+def _default_settings(given: dict[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield what data set and method set differently from the defaults of the schema, with the name of the class."""
     data = given.get("data")
     dataset = data.get("name") if isinstance(data, dict) else None
     if isinstance(dataset, str):
@@ -66,10 +77,10 @@ def _default_settings(given: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield _settings_of(METHODS, method)
 
 
-def _settings_of(registry: Registry[Any], name: str) -> Mapping[str, Any]:
-    """Return the settings of a data set or method; a `ValueError` names the class if one of their keys is unknown."""
+def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any], str]:
+    """Return the settings of a data set or method, and its class; a `ValueError` names a key that is unknown."""
     definition = registry.find(name)
-    settings, owner = definition.settings, type(definition).__name__
+    settings, owner = definition.settings, getattr(definition, "owner", type(definition).__name__)
     if not isinstance(settings, Mapping):
         raise ValueError(f"{registry.key}={name}: {owner}.settings={settings!r} is not a dictionary of keys and values")
     for key in settings:
@@ -77,7 +88,7 @@ def _settings_of(registry: Registry[Any], name: str) -> Mapping[str, Any]:
         if key in SECTIONS or last not in keys_of(section):
             known = "`fedrf run --keys` lists all keys"
             raise ValueError(f"{registry.key}={name}: {owner}.settings has the unknown key {key!r}; {known}")
-    return settings
+    return settings, owner
 
 
 def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
@@ -121,6 +132,8 @@ def _pairs(overrides: Mapping[str, Any] | Iterable[str]) -> Iterable[tuple[str, 
 def _value(key: str, text: str) -> Any:
     if key in PATHS:
         return text or None
+    if key in REGISTRIES:
+        return text
     try:
         # Names of domains and classes, such as 2024, 01 or no, stay texts.
         value = yaml.load(text, yaml.BaseLoader) if key in NAMES else yaml.safe_load(text)
@@ -146,8 +159,8 @@ def _merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
             tree[key] = deepcopy(value)
 
 
-def _one_line(error: ValidationError) -> str:
-    """Return every mistake once: key, value and what is allowed."""
+def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
+    """Return every mistake once: key, value, what is allowed, and the class that set the key, if one did."""
     complaints: dict[str, list[str]] = {}
     values: dict[str, Any] = {}
     for detail in error.errors():
@@ -164,7 +177,8 @@ def _one_line(error: ValidationError) -> str:
     lines = []
     for key, texts in complaints.items():
         shown = f"{key}={values[key]!r}: " if key and not isinstance(values[key], dict) else f"{key}: " if key else ""
-        lines.append(shown + " or ".join(dict.fromkeys(texts)))
+        origin = f" (from {origins[key]}.settings)" if key in origins else ""
+        lines.append(shown + " or ".join(dict.fromkeys(texts)) + origin)
     return "; ".join(lines)
 
 

@@ -95,23 +95,24 @@ class Registry(Generic[Definition]):
         if name in self.built_in:
             definition = self.built_in[name]
             return self._import(definition) if isinstance(definition, str) else definition
-        if name in self.installed:
-            return self._import(self.installed[name].value)
-        if ":" in name:
-            return self._import(name)
+        if name in self.installed or ":" in name:
+            if os.getcwd() not in sys.path:  # commands are scripts, which Python starts without the current directory
+                sys.path.append(os.getcwd())
+            return self._import(self.installed[name].value if name in self.installed else name)
         raise ValueError(f"allowed: {', '.join(self.names())}, or package.module:Name")
 
     @staticmethod
     def _import(location: str) -> Any:
         module, _, attribute = location.partition(":")
-        if os.getcwd() not in sys.path:  # commands are scripts, which Python starts without the current directory
-            sys.path.append(os.getcwd())
+        if not all(part.isidentifier() for part in (*module.split("."), attribute)) or module.endswith(".py"):
+            raise ValueError("a definition from outside is package.module:Name, without folders and without .py")
         try:
             imported = import_module(module)
-        except Exception as error:  # importing runs code of others, which can raise anything
+        except (Exception, SystemExit) as error:  # importing runs code of others, which can raise anything
             raise ValueError(f"cannot import {module} ({type(error).__name__}: {reason(error)})") from error
         if not hasattr(imported, attribute):
-            raise ValueError(f"{module} has no {attribute!r}")
+            origin = getattr(imported, "__file__", None) or "Python"
+            raise ValueError(f"{module} has no {attribute!r} (imported from {origin})")
         return getattr(imported, attribute)
 
 

@@ -29,7 +29,7 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Which domains take part, and which client holds which samples."""
 
-    name: Annotated[str, AfterValidator(DATASETS.check)] = "digits"
+    name: Annotated[str, AfterValidator(DATASETS.check)] = Field("digits", description="see `fedrf datasets`")
     root: str | None = Field(None, description="folder of the data sets; default $FEDRF_DATA of driver or client")
     sources: tuple[str, ...] | None = Field(None, description="labelled domains; default all but the target")
     target: str = Field("handwritten", description="the unlabelled domain")
@@ -68,7 +68,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _is_consistent(self) -> DataConfig:
         if self.name != "digits" and "target" not in self.model_fields_set:
-            raise ValueError(f"target must name the unlabelled domain of {self.name}; `fedrf data list` lists domains")
+            raise ValueError(f"target must name the unlabelled domain; `fedrf datasets {self.name}` lists domains")
         if self.sources is not None and (not self.sources or len(set(self.sources)) < len(self.sources)):
             raise ValueError("sources must name at least one domain, and none twice")
         if self.sources is not None and self.target in self.sources and self.partition == "none":
@@ -86,7 +86,7 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """Extractor G, random features, aligner W_RF and classifier C."""
 
-    extractor: Annotated[str, AfterValidator(EXTRACTORS.check)] = "gradients"
+    extractor: Annotated[str, AfterValidator(EXTRACTORS.check)] = Field("gradients", description="G; see docs/data.md")
     weights: str = Field("pretrained", description="of a backbone: pretrained, none (random) or a file")
     cache: Literal["disk", "memory", "off"] = Field(
         "disk", description="where outputs of a backbone's frozen layers are kept: disk is shared by all runs"
@@ -117,7 +117,9 @@ class AlignConfig(Section):
     message: Literal["exact", "running", "batch"] = Field(
         "exact", description="samples that Σℓ is a mean over: all, all past batches, or the batch"
     )
-    step: Literal["proximal", "gradient"] = Field("proximal", description="how W moves against the discrepancy")
+    step: Literal["proximal", "gradient"] = Field(
+        "proximal", description="how W moves against the discrepancy, in methods that align Σℓ"
+    )
     memory: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="share of the past in running messages")
     refresh: Count = Field(5, description="rounds between exact messages where the extractor learns")
     warm_start: Literal["none", "statistics", "subspace"] = Field("none", description="W from closed-form RF-TCA")
@@ -126,21 +128,21 @@ class AlignConfig(Section):
 class TrainConfig(Section):
     """How clients train."""
 
-    rounds: Count = 150
-    batch_size: Annotated[int, Field(ge=2)] = 64
-    lr: Positive = 3e-3
+    rounds: Count = Field(150, description="T, the number of rounds")
+    batch_size: Annotated[int, Field(ge=2)] = Field(64, description="samples of a client in a round")
+    lr: Positive = Field(3e-3, description="learning rate")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="sgd: plain, with steps of 100 · lr")
     proximal: NotNegative = Field(0.0, description="μ of FedProx, the penalty on the distance to the last average")
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="of the cross-entropy at the sources")
 
 
 class AdaptConfig(Section):
     """Adaptation at the target, without communication."""
 
     when: Literal["last", "joint", "never"] = Field("last", description="after the rounds, or within them")
-    steps: Count = 150
-    batch_size: Annotated[int, Field(ge=2)] = 256
-    lr: Positive = 3e-4
+    steps: Count = Field(150, description="number of steps after the last round")
+    batch_size: Annotated[int, Field(ge=2)] = Field(256, description="samples in a step")
+    lr: Positive = Field(3e-4, description="learning rate")
     pseudo_labels: NotNegative = Field(0.3, description="weight of cross-entropy on pseudo-labels")
     views: Literal["all", "aligned"] = Field(
         "all", description="features that pseudo-labels come from: aligned ones, or extractor and neighbours too"
@@ -211,8 +213,8 @@ class ResourcesConfig(Section):
 class TrackConfig(Section):
     """What is recorded, and where."""
 
-    wandb: Literal["disabled", "offline", "online"] = "disabled"
-    project: str = "fedrf"
+    wandb: Literal["disabled", "offline", "online"] = Field("disabled", description="Weights & Biases")
+    project: str = Field("fedrf", description="W&B project")
     group: str | None = Field(None, description="W&B group; default dataset-target")
     tensorboard: bool = Field(False, description="clients also write TensorBoard files through Lightning")
     evaluate_every: Count = Field(10, description="rounds between evaluations at the target, and of scores")
@@ -224,8 +226,8 @@ class TrackConfig(Section):
 class Config(Section):
     """All keys of a run."""
 
-    method: Annotated[str, AfterValidator(METHODS.check)] = "fedrf-plus"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    method: Annotated[str, AfterValidator(METHODS.check)] = Field("fedrf-plus", description="see `fedrf methods`")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="of everything random")
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     align: AlignConfig = Field(default_factory=AlignConfig)

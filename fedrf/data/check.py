@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -149,7 +148,7 @@ def _read_request(name: str, overrides: list[str], root: str | None) -> tuple[Co
     """Return the configuration, the domains to check, and a note about them."""
     keys = [text.partition("=")[0] for text in overrides]
     _check_keys(keys)
-    given = [f"data.name={json.dumps(name, ensure_ascii=False)}", *overrides]
+    given = [f"data.name={name}", *overrides]
     given += [f"data.root={root}"] if root else []
     has_target = "data.target" in keys
     config = load_config(None, given if has_target else [*given, "data.target=''"])

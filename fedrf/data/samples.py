@@ -82,7 +82,9 @@ class Samples:
     @classmethod
     def all_of(cls, content: Content, labels: NDArray[Any] | None) -> Samples:
         """Return all samples of a domain."""
-        return cls(content, np.arange(len(content)), None if labels is None else labels.astype(np.int64))
+        if labels is not None and not np.issubdtype(np.asarray(labels).dtype, np.integer):
+            raise ValueError(f"labels must be integers; got {np.asarray(labels).dtype}")
+        return cls(content, np.arange(len(content)), None if labels is None else np.asarray(labels, np.int64))
 
     @classmethod
     def joined(cls, parts: Sequence[Samples]) -> Samples:

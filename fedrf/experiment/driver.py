@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from traceback import format_exception
 from typing import Any
 
 from fedrf.config.schema import Config
@@ -50,23 +51,23 @@ class Experiment:
         self.attempts = dict.fromkeys(self.clients, 0)
         self.status = Status()
         self.failures: list[str] = []
-        self.losses: Counter[str] = Counter()
+        self.times_lost: Counter[str] = Counter()
         self.stopping = False
         self.next_row = 0
 
     def run(self, make: Callable[..., Federation]) -> RunResult:
         """Run to the end; a summary is written after a failure or Ctrl-C too."""
         tracker = Tracker(self.config, self.folder.path, self.resume)
-        ended = "failed"
+        outcome = "failed"
         try:
             with Display(self.config, self.target) as display:
-                ended = self._run_with_restarts(make, tracker, display)
+                outcome = self._run_with_restarts(make, tracker, display)
         except KeyboardInterrupt:
-            ended = "interrupted"
+            outcome = "interrupted"
             raise
         finally:
             rows = self.folder.rows()
-            summary = summarise(self.config, self.sources, ended, self.status, rows, self.failures)
+            summary = summarise(self.config, self.sources, outcome, self.status, rows, self.failures)
             self.folder.write_summary(summary)
             tracker.close(summary)
         # Imported here, because matplotlib is not needed while the run goes on.
@@ -122,12 +123,14 @@ class Experiment:
         name, error = ended.client, ended.error
         assert error is not None
         if not ended.lost:
-            raise RunFailedError(f"{name} failed: {type(error).__name__}: {reason(error)}") from error
+            self.folder.log("".join(format_exception(error)))
+            log = f"; the traceback is in {self.folder.path / 'run.log'}"
+            raise RunFailedError(f"{name} failed: {type(error).__name__}: {reason(error)}{log}") from error
         if self.config.federation.mode == "sync":
             raise ClientLostError(f"{name} was lost: {reason(error)}")
-        self.losses[name] += 1
-        if self.losses[name] > self.config.resources.max_restarts:
-            raise RunFailedError(f"{name} was lost {self.losses[name]} times: {reason(error)}")
+        self.times_lost[name] += 1
+        if self.times_lost[name] > self.config.resources.max_restarts:
+            raise RunFailedError(f"{name} was lost {self.times_lost[name]} times: {reason(error)}")
         if self.stopping:
             return False
         federation.call("leave", name, "its process is gone")

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from fedrf.config.loader import RETIRED, load_config
+from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 from fedrf.files import write_atomically
 
@@ -52,7 +53,7 @@ class RunFolder:
         """Create a directory; one that already holds figures or checkpoints of a run is never changed."""
         if out is None:
             stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
-            name = f"{config.data.name}-{config.data.target}-{config.method}-{stamp}"
+            name = f"{config.data.name}-{config.data.target}-{METHODS.find(config.method).name}-{stamp}"
             out = Path("runs") / re.sub(r"[^\w.-]+", "_", name)
         if cls(out).rows() or any(out.glob("checkpoints/*/*.ckpt")):
             raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
@@ -107,6 +108,11 @@ class RunFolder:
         """Append figures, one line each."""
         with self.metrics.open("a") as file:
             file.writelines(json.dumps(_as_json(row)) + "\n" for row in rows)
+
+    def log(self, text: str) -> None:
+        """Append text to run.log."""
+        with (self.path / "run.log").open("a") as file:
+            file.write(text)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all figures."""

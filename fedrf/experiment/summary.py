@@ -15,7 +15,7 @@ ALWAYS_LISTED = ("mean_embedding", "aligner", "classifier", "extractor")
 def summarise(
     config: Config,
     sources: tuple[str, ...],
-    ended: str,
+    outcome: str,
     status: Status,
     rows: list[dict[str, Any]],
     failures: list[str],
@@ -35,7 +35,7 @@ def summarise(
         "sources": list(sources),
         "target": target,
         "seed": config.seed,
-        "status": ended,
+        "status": outcome,
         "rounds": rounds,
         "target_accuracy": _accuracies(evaluated, last, select),
         "target_information": last.get("information"),

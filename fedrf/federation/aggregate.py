@@ -11,7 +11,7 @@ import numpy as np
 from fedrf.config.participation import Participants
 from fedrf.config.registry import AGGREGATION_RULES, METHODS
 from fedrf.config.schema import Config
-from fedrf.protocol.aggregation import Array
+from fedrf.protocol.aggregation import Array, combine
 from fedrf.protocol.async_aggregation import AsyncPart
 from fedrf.protocol.message import ArrayMessage
 
@@ -72,7 +72,7 @@ class Aggregate:
             if senders:
                 shares = np.array(list(self._weights(senders, part).values()), dtype=np.float64)
                 shares = shares if shares.any() else np.ones_like(shares)  # all clients with a weight are missing
-                average = rule.combine([entries[name][part].values for name in senders], shares)
+                average = combine(rule, [entries[name][part].values for name in senders], shares)
                 self._set(part, average, set(self.sources))
                 combined.add(part)
         return combined
@@ -122,8 +122,8 @@ class Aggregate:
         given: dict[str, Mapping[str, float]] = {"samples": self.counts, "chosen": self.chosen}
         by_rule = given.get(rule.weights, {})
         weights = {name: by_rule.get(name, 1.0) for name in names}
-        if part == "auxiliary" and self.target in weights and len(weights) > 1:
-            # A discriminator between domains needs equal weights for both sides.
+        is_balanced = part == "auxiliary" and METHODS.find(self.config.method).balances_auxiliary
+        if is_balanced and self.target in weights and len(weights) > 1:
             weights[self.target] = sum(weight for name, weight in weights.items() if name != self.target)
         return weights
 
@@ -133,5 +133,9 @@ class Aggregate:
         sources = [fresh[name].values for name in self.sources if name in fresh and name in members]
         target = fresh[self.target].values if self.target in fresh else None
         method = METHODS.find(self.config.method)
-        self.current[part] = method.after_average(part, average, sources, target, self.config)
+        moved = method.after_average(part, average, sources, target, self.config)
+        if not isinstance(moved, np.ndarray) or moved.shape != average.shape:
+            got = getattr(moved, "shape", type(moved).__name__)
+            raise ValueError(f"method={self.config.method}: after_average must return shape {average.shape}; got {got}")
+        self.current[part] = moved
         self.changes[part] += 1

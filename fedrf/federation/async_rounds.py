@@ -55,15 +55,15 @@ class AsyncRounds:
     def _is_ready(self, envelope: Envelope) -> bool:
         if envelope.phase == "source_models":
             return self.roster.present - {self.roster.target} <= set(self.state.source_models)
-        return self.fastest_source() >= envelope.round
+        return self.furthest_round() >= envelope.round
 
-    def fastest_source(self) -> int:
+    def furthest_round(self) -> int:
         """Return the largest round that a source has reached."""
         return max(self.state.rounds.get(name, 0) for name in self.roster.sources)
 
     def completed_rounds(self) -> int:
         """Return how many rounds the fastest source has completed."""
-        return self.fastest_source() - 1
+        return self.furthest_round() - 1
 
     def recheck(self) -> None:
         """Check again whether the target can go on."""

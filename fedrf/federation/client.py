@@ -26,9 +26,8 @@ from fedrf.config.schema import Config
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
-from fedrf.federation.channel import Call, Channel
+from fedrf.federation.channel import Channel
 from fedrf.federation.checkpoints import ClientFiles
-from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.local_samples import PIECE, LocalSamples
 from fedrf.federation.module import FederatedModule, changes_extractor
 from fedrf.federation.round_batches import RoundBatches, uncache_adapter
@@ -59,12 +58,10 @@ class Client:
     ----------
     config
         The configuration.
-    info
-        Which client this is.
+    channel
+        The connection to the coordinator.
     samples
         The local samples; without labels at the target.
-    call
-        Calls a method of the coordinator by name.
     accuracy
         Computes the accuracy of predictions for the local samples; for the records only.
     device
@@ -81,15 +78,14 @@ class Client:
     def __init__(
         self,
         config: Config,
-        info: ClientInfo,
+        channel: Channel,
         samples: Samples,
-        call: Call,
         accuracy: Accuracy,
         device: str = "cpu",
         target_samples: Samples | None = None,
     ) -> None:
-        self.config, self.info, self.accuracy, self.device = config, info, accuracy, device
-        self.channel = Channel(info, call, config.train.rounds)
+        self.config, self.channel, self.accuracy, self.device = config, channel, accuracy, device
+        self.info = info = channel.info
         self.schedule = Schedule(config, info.name, info.sources, info.target)
         self.probabilities: Tensor | None = None
         self.module, self.welcome = self._build(samples, target_samples)
@@ -108,7 +104,7 @@ class Client:
             extractor = make_extractor(settings.extractor, samples.content.shape, settings.weights)
             random_state = torch.get_rng_state()
         is_frozen = settings.sharing == "frozen"
-        stage = TargetStage(self.config) if self.schedule.is_target and self.config.adapt.when != "never" else None
+        stage = self._stage(extractor)
         local = self._local_samples(extractor, samples, target_samples, stage)
         cached = CachedExtractor(extractor.adapter, extractor.out_features, adapter_is_applied=is_frozen)
         width = self._kernel_width(cached, local)
@@ -128,6 +124,15 @@ class Client:
         cached.adapter.requires_grad_(self.schedule.learns_extractor)
         return module, welcome
 
+    def _stage(self, extractor: Extractor) -> TargetStage | None:
+        """Return the adaptation at the target, unless it is switched off or has nothing to train after the rounds."""
+        if not self.schedule.is_target or self.config.adapt.when == "never":
+            return None
+        if self.config.adapt.when == "last" and not list(extractor.adapter.parameters()):
+            self._note("no adaptation after the rounds, because the extractor has no parameters to train")
+            return None
+        return TargetStage(self.config)
+
     def _local_samples(
         self, extractor: Extractor, samples: Samples, target_samples: Samples | None, stage: TargetStage | None
     ) -> LocalSamples:
@@ -146,15 +151,22 @@ class Client:
         needs_trunk = stage is not None and frozen is not extractor.trunk
         training, held_out = self._split(samples)
         target_rows = None if target_samples is None else compute(frozen, target_samples)
-        local = LocalSamples(
-            rows, samples.labels, training, self.info.position, self.config.seed, self.accuracy, target_rows
-        )
-        local.select = self.config.track.select
-        local.trunk_outputs = partial(compute, extractor.trunk, samples) if needs_trunk else lambda: rows
-        if local.labels is not None and len(held_out):
+        scores = None
+        if samples.labels is not None and len(held_out):
             changes = changes_extractor(self.config, self.schedule)
-            local.held_out = HeldOut(training, held_out, local.labels, changes)
-        return local
+            scores = HeldOut(training, held_out, torch.from_numpy(samples.labels), changes)
+        return LocalSamples(
+            rows,
+            samples.labels,
+            training,
+            self.info.position,
+            self.config.seed,
+            self.accuracy,
+            self.config.track.select,
+            partial(compute, extractor.trunk, samples) if needs_trunk else lambda: rows,
+            scores,
+            target_rows,
+        )
 
     def _split(self, samples: Samples) -> tuple[Integers, Integers]:
         """Return the positions of samples to train with, and of those that a source holds out."""
@@ -170,11 +182,16 @@ class Client:
     @torch.no_grad()
     def _kernel_width(self, extractor: CachedExtractor, samples: LocalSamples) -> float:
         """Return σ by the median of distances between some of the samples."""
-        kernel = self.config.model.kernel
-        if kernel == "none":
-            return 1.0
-        pieces = samples.rows.pieces(samples.some_positions(), PIECE)
-        return median_sigma(normalize(torch.cat([extractor(piece) for piece in pieces])), kernel)
+        kernel, name = self.config.model.kernel, self.config.model.extractor
+        positions = samples.some_positions()
+        pieces = samples.rows.pieces(positions[:1] if kernel == "none" else positions, PIECE)
+        features = torch.cat([extractor(piece) for piece in pieces])
+        if features.shape[1:] != (extractor.out_features,):
+            raise ValueError(
+                f"model.extractor={name}: a sample has features of shape {tuple(features.shape[1:])}; "
+                f"out_features is {extractor.out_features}"
+            )
+        return 1.0 if kernel == "none" else median_sigma(normalize(features), kernel)
 
     def _greet(self, width: float, module: FederatedModule, features: int) -> tuple[float, Reply]:
         weighs = AGGREGATION_RULES.find(self.config.federation.aggregation).weights == "samples"

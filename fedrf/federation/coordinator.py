@@ -20,10 +20,10 @@ from fedrf.federation.async_rounds import AsyncRounds
 from fedrf.federation.checkpoint_versions import CheckpointVersions
 from fedrf.federation.checkpoints import CoordinatorFiles
 from fedrf.federation.clock import Clock
-from fedrf.federation.preparation import Preparation
 from fedrf.federation.reception import Reception, call_number
 from fedrf.federation.replies import Replies
 from fedrf.federation.roster import Roster
+from fedrf.federation.startup import Startup
 from fedrf.federation.state import State
 from fedrf.federation.status import Status
 from fedrf.federation.sync_rounds import SyncRounds
@@ -55,7 +55,7 @@ class Coordinator:
         self.versions = CheckpointVersions(files, pause, number, saved, self.clock.snapshot)
         self.reception = Reception(clients, config.train.rounds, self.state)
         self.replies = Replies(config, self.roster, self.state)
-        self.preparation = Preparation(config, self.roster, self.state, self.leave)
+        self.startup = Startup(config, self.roster, self.state, self.leave)
         self.rounds: SyncRounds | AsyncRounds
         if config.federation.mode == "sync":
             self.rounds = SyncRounds(config, self.roster, self.state, self.versions, self.leave)
@@ -90,7 +90,7 @@ class Coordinator:
         self.roster.present.add(greeting.sender)
         self.roster.finished.discard(greeting.sender)
         self._preparing.pop(greeting.sender, None)
-        if not await self.preparation.greet(greeting):
+        if not await self.startup.greet(greeting):
             return 0.0, Reply(stop=True)
         assert self.state.sigma is not None
         return self.state.sigma, self.replies.catch_up(self.rounds.completed_rounds())
@@ -98,7 +98,7 @@ class Coordinator:
     async def warm_start(self, step: int, message: Statistics | Product) -> WarmStartReply:
         """Do one step of the warm start of W."""
         self.reception.check(message, message.sender, 0)
-        return await self.preparation.warm_start(step, message)
+        return await self.startup.warm_start(step, message)
 
     async def exchange(self, envelope: Envelope) -> Reply:
         """Answer what a client sends in one phase of a round; a repeated call gets the same answer."""
@@ -118,7 +118,7 @@ class Coordinator:
         result = await self.rounds.answer(envelope, accepted)
         if result is None:  # the others went on without this client
             return self.replies.catch_up(self.rounds.completed_rounds(), envelope.phase)
-        self.clock.update_rounds(self.preparation.rounds_began)
+        self.clock.update_rounds(self.startup.rounds_began)
         return self.replies.build(envelope, accepted, result, refused)
 
     async def report(self, metrics: Metrics) -> bool:
@@ -151,7 +151,7 @@ class Coordinator:
 
     def _recheck(self) -> None:
         """Check again who is waited for, after a client came, left or finished."""
-        self.preparation.recheck()
+        self.startup.recheck()
         self.rounds.recheck()
         self.versions.commit_if_complete(self.roster.expected())
 
@@ -161,7 +161,7 @@ class Coordinator:
         if self.roster.begun:
             self.rounds.stop()
         else:
-            self.preparation.release()
+            self.startup.release()
 
     async def poll(self, first_row: int) -> Status:
         """Return the state of the federation, with figures from number `first_row` on."""

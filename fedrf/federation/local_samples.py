@@ -36,17 +36,14 @@ class LocalSamples:
         The seed of the run.
     accuracy
         Computes the accuracy of predictions for all samples.
-    target_rows
-        Samples of the target, for references that pool data.
-
-    Attributes
-    ----------
-    held_out
-        Scores on samples that a source holds out.
     select
         The value of `track.select`.
     trunk_outputs
         Returns the samples as they leave the trunk, below the adapter.
+    held_out
+        Scores on samples that a source holds out.
+    target_rows
+        Samples of the target, for references that pool data.
     """
 
     def __init__(
@@ -57,12 +54,13 @@ class LocalSamples:
         position: int,
         seed: int,
         accuracy: Accuracy,
+        select: str,
+        trunk_outputs: Callable[[], TrunkRows],
+        held_out: HeldOut | None = None,
         target_rows: TrunkRows | None = None,
     ) -> None:
-        self.rows, self.training, self.accuracy, self.target_rows = rows, training, accuracy, target_rows
-        self.held_out: HeldOut | None = None
-        self.select = "information"
-        self.trunk_outputs: Callable[[], TrunkRows] = lambda: rows
+        self.rows, self.training, self.accuracy, self.select = rows, training, accuracy, select
+        self.trunk_outputs, self.held_out, self.target_rows = trunk_outputs, held_out, target_rows
         self.labels = None if labels is None else torch.from_numpy(labels)
         self._position, self._seed = position, seed
 

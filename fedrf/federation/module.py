@@ -25,15 +25,12 @@ from fedrf.methods.base import Inbox, Losses
 from fedrf.models.extractors.extractor import CachedExtractor
 from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel, NoRandomFeatures
-from fedrf.models.normalization import moments
 from fedrf.models.parts import get_part, parameters_of, set_part
 from fedrf.protocol.envelope import Reply
 from fedrf.protocol.message import KINDS, ArrayMessage, Message
-from fedrf.protocol.messages import Ciphertexts, Features, MeanEmbedding, Moments, SourceWeights
+from fedrf.protocol.messages import MeanEmbedding, SourceWeights
 from fedrf.protocol.schedule import Schedule
 from fedrf.tca.random_features import RandomFourierFeatures
-
-COMPARED: dict[str, type[ArrayMessage]] = {"mean_embedding": MeanEmbedding, "features": Features, "moments": Moments}
 
 
 class FederatedModule(DomainModel):
@@ -83,8 +80,6 @@ class FederatedModule(DomainModel):
         # A submodule, so that checkpoints keep its running means.
         changes = changes_extractor(config, schedule)
         self.own_embedding = OwnEmbedding(size, align.message, align.memory, align.refresh, changes)
-        is_hidden = self.method.encrypts and not schedule.is_target
-        self.compared = Ciphertexts if is_hidden else COMPARED[self.method.message]
         self.num_round_optimizers = 1
         self.averaged = schedule.trained + (("auxiliary",) if self.method.shares_auxiliary else ())
 
@@ -104,28 +99,24 @@ class FederatedModule(DomainModel):
             due = ()
         with torch.set_grad_enabled(bool(schedule.trained)):
             features = self.features(batch.inputs)
-            own = self.own_message(features)
+            own = self.method.own_message(self, features)
         messages = self.part_messages(due, number)
         if schedule.sends_embedding(number):
-            messages.append(channel.message(self.compared, own, number))
+            messages.append(channel.message(self.method.message_of(schedule.is_target), own, number))
         reply = self.exchange("round", number, messages)
         losses = self.losses(batch, features, self.inbox(own, reply, batch))
         figures = {name: float(term.detach()) for name, term in losses.items()}
         if number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average":
             figures |= self.samples.evaluate(self, schedule.is_target)
-        if "loss" in losses and losses["loss"].requires_grad:
+        if "loss" in losses:
             self.step(losses["loss"], slice(0, self.num_round_optimizers))
         if self.config.track.tensorboard:
             self.log_dict(figures)
         timing = {"seconds": time.perf_counter() - began, "waited": channel.waited}
         channel.progress.figures = {"round": float(number), **figures, **timing}
 
-    def own_message(self, features: Tensor) -> Tensor:
-        """Return what this client sends to its peers, from the random features of the batch, with its gradient."""
-        if self.method.message == "features":
-            return self.align(features)
-        if self.method.message == "moments":
-            return moments(features @ self.aligner)
+    def mean_embedding(self, features: Tensor) -> Tensor:
+        """Return this client's Σℓ, from the random features of the batch, with its gradient."""
         if not self.schedule.compares:
             return features.mean(0)
         own: Tensor = self.own_embedding(features, self.all_features())
@@ -141,7 +132,7 @@ class FederatedModule(DomainModel):
         """Return what the losses may use besides the batch."""
         sources = self.schedule.sources
         peers = tuple(torch.tensor(message.values, device=own.device) for message in reply.embeddings)
-        if self.samples.held_out and peers and self.method.message == "mean_embedding":
+        if self.samples.held_out and peers and self.method.message is MeanEmbedding:
             self.samples.held_out.target_mean = peers[0].cpu()
         if batch.target_inputs is not None:
             peers = (self.align(self.features(batch.target_inputs)),)  # with gradient: this client trains on both
@@ -153,6 +144,7 @@ class FederatedModule(DomainModel):
         """Return the terms of the method's loss, with adaptation within the rounds and the penalty of FedProx."""
         loss = self.method.target_loss if self.schedule.is_target else self.method.source_loss
         terms = loss(self, batch, features, inbox, self.config)
+        check_losses(terms, self.config.method, self.schedule)
         if self.stage and not self.stage.is_last:
             joint = self.stage.loss(self, batch, features, self.samples.rows, batch.round)
             terms |= {"loss": terms.get("loss", 0) + joint, "adaptation": joint.detach()}
@@ -180,8 +172,10 @@ class FederatedModule(DomainModel):
         self.num_round_optimizers = len(optimizers)
         return optimizers + ([self.stage.optimizer(self)] if self.stage and self.stage.is_last else [])
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Move the tensors of a batch; positions stay where they are."""
+        if not isinstance(batch, Batch):  # of another loader, such as one for `Trainer.predict`
+            return super().transfer_batch_to_device(batch, device, dataloader_idx)
         moved: dict[str, Any] = {
             name: None if value is None else value.to(device)
             for name, value in batch._asdict().items()
@@ -246,7 +240,7 @@ class FederatedModule(DomainModel):
         """Take one step of adaptation, and report figures from time to time."""
         assert self.stage is not None
         progress, number = self.channel.progress, batch.round - self.config.train.rounds
-        if not self.commit() or progress.stopped:
+        if not progress.committed or progress.stopped:
             progress.round -= 1  # this step is still to be done
             return
         self.extractor.adapter.requires_grad_(True)
@@ -256,6 +250,20 @@ class FederatedModule(DomainModel):
             figures = self.samples.evaluate(self, is_target=True)
             self.stage.history.append({"step": float(number), "loss": float(loss.detach()), **figures})
             self.channel.report(self.stage.history[-1])
+
+
+def check_losses(terms: object, method: str, schedule: Schedule) -> None:
+    """Raise a `ValueError` unless terms are named scalars, with a `loss` that can be minimised where one is needed."""
+    name = f"method={method}: {'target' if schedule.is_target else 'source'}_loss"
+    values = list(terms.values()) if isinstance(terms, dict) else [None]
+    if not isinstance(terms, dict) or not all(isinstance(value, Tensor) and value.numel() == 1 for value in values):
+        raise ValueError(f"{name} must return a dictionary of scalar tensors; got {terms!r:.200}")
+    if "loss" not in terms and not schedule.is_target:
+        raise ValueError(f"{name} returned {', '.join(terms) or 'nothing'}; a source needs the term loss")
+    if "loss" in terms and not schedule.trained:
+        raise ValueError(f"{name} returns a loss, but target_trains names no part that the target trains")
+    if "loss" in terms and not terms["loss"].requires_grad:
+        raise ValueError(f"{name} returns a loss without a gradient")
 
 
 def changes_extractor(config: Config, schedule: Schedule) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
 
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import PHASES, Envelope
-from fedrf.protocol.message import ArrayMessage, BadMessageError, Message, check_message
+from fedrf.protocol.message import BadMessageError, Message, check_message
 
 
 class Reception:
@@ -28,10 +28,7 @@ class Reception:
                 self.state.ledger.refuse(str(getattr(message, "kind", "unknown")), str(error))
                 refused.append(str(error))
                 continue
-            if message.figures:
-                self.state.ledger.record(sender, number, message.figures)
-            else:
-                accepted[message.kind] = cast(ArrayMessage, message)
+            message.deliver(accepted, partial(self.state.ledger.record, sender, number))
         return accepted, tuple(refused)
 
     def check(self, message: Message, sender: str, number: int) -> None:

@@ -81,7 +81,7 @@ class Replies:
     def _parts(self, names: Iterable[str], phase: str) -> dict[str, Array]:
         """Return averages to load, but in the middle of a round none that its messages were computed with."""
         current = self.state.aggregate.current
-        fixed = ("extractor",) if self.method.message == "mean_embedding" else PARTS
+        fixed = PARTS if self.method.message.needs_aligner else ("extractor",)
         return {part: current[part] for part in names if not (phase == "round" and part in fixed)}
 
     def _note_delivered(self, parts: dict[str, Array], phase: str) -> None:

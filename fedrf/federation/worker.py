@@ -15,7 +15,7 @@ from fedrf.config.schema import Config
 from fedrf.data.content import ImageFiles
 from fedrf.data.domains import class_names, load_samples, oracle_halves
 from fedrf.data.samples import Samples
-from fedrf.federation.channel import Call, StoppedError
+from fedrf.federation.channel import Call, Channel, StoppedError
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.predictions import write_predictions
@@ -28,14 +28,15 @@ def run_client(config: Config, info: ClientInfo, call: Call, threads: int = 1, a
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
     device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+    channel = Channel(info, call, config.train.rounds)
     try:
-        local = open_samples(config, info, call)
-        client = Client(config, info, local.samples, call, local.evaluator, device, local.target_samples)
+        local = open_samples(config, channel)
+        client = Client(config, channel, local.samples, local.evaluator, device, local.target_samples)
         names = local.names
         del local  # paths of the target's files often contain their labels
         client.run(accelerator)
     except StoppedError:
-        call("finish", info.name)
+        channel.finish()
         return
     if info.name == info.target and client.probabilities is not None:
         write_predictions(info.run / "predictions.csv", names(), class_names(config.data), client.probabilities)
@@ -62,26 +63,27 @@ class OpenedSamples(NamedTuple):
     target_samples: Samples | None = None
 
 
-def open_samples(config: Config, info: ClientInfo, call: Call) -> OpenedSamples:
+def open_samples(config: Config, channel: Channel) -> OpenedSamples:
     """Load the samples of a client; only the evaluator gets the labels of the target."""
+    info = channel.info
     samples = load_samples(config, info.name)
     for note in samples.notes:
-        call("note", note)
+        channel.note(note)
     if samples.labels is None:
-        call("note", f"{info.name}: no labels, so accuracy is unknown; predictions are in predictions.csv")
+        channel.note(f"{info.name}: no labels, so accuracy is unknown; predictions are in predictions.csv")
     pooling, names = METHODS.find(config.method).pooling, _names_of(config, info, samples)
     if info.name == info.target:
         scored = None
         if pooling == "oracle":
             scored = oracle_halves(samples, config.seed)[1]
-            call("note", "oracle: trained with the labels of half of the target, and scored on the other half")
+            channel.note("oracle: trained with the labels of half of the target, and scored on the other half")
         return OpenedSamples(samples.without_labels(), Evaluator(samples.labels, scored), names)
     target_samples = None
     if pooling == "all":
         target_samples = load_samples(config, info.target).without_labels()
     if pooling != "none":
         moved = [part.nbytes for part in (samples, target_samples) if part is not None]
-        call("count_samples", info.name, sum(moved))
+        channel.count_samples(sum(moved))
     return OpenedSamples(samples, Evaluator(samples.labels), names, target_samples)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fedrf.methods.base import Inbox, Method
+from typing import TYPE_CHECKING
 
-__all__ = ["BUILT_IN", "Inbox", "Method", "accept"]
+if TYPE_CHECKING:
+    from fedrf.methods.base import Method
 
 # In the order in which methods are listed and compared.
 BUILT_IN = {
@@ -35,7 +36,10 @@ BUILT_IN = {
 
 def accept(definition: object) -> Method:
     """Check the class of a method and return an instance; a `ValueError` says what is wrong with it."""
+    from fedrf.methods.base import Method  # here, because listing names needs neither
+    from fedrf.methods.definition import check_definition
+
     if not (isinstance(definition, type) and issubclass(definition, Method)):
-        raise ValueError(f"{definition!r} is not a subclass of fedrf.methods.Method")
-    definition.check_definition()
+        raise ValueError(f"{definition!r} is not a subclass of fedrf.methods.base.Method")
+    check_definition(definition)
     return definition()

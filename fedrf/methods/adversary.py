@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import exp
 from typing import TYPE_CHECKING
 
+from fedrf.data.domains import num_classes
 from fedrf.methods.lazy_torch import functional, nn, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedrf.config.schema import Config
     from fedrf.models.network import DomainModel
 
 WIDTH = 100  # neurons of the hidden layer
@@ -31,6 +33,11 @@ def growing_strength(number: int, rounds: int) -> float:
 def discriminator(width: int) -> nn.Module:
     """Return a network with one hidden layer whose output is positive for sources."""
     return nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+
+
+def domain_discriminator(config: Config, is_conditional: bool) -> nn.Module:
+    """Return a discriminator for aligned features, or for their products with class probabilities."""
+    return discriminator(config.model.dim * (num_classes(config.data) if is_conditional else 1))
 
 
 def conditioned(model: DomainModel, aligned: Tensor) -> Tensor:

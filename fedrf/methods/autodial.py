@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedrf.methods.averaging import NETWORK_AND_MESSAGES
-from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss
+from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, MomentMethod, classification_loss
 from fedrf.methods.lazy_torch import torch
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedrf.models.network import Batch, DomainModel
 
 
-class AutoDIAL(Method):
+class AutoDIAL(MomentMethod):
     """Batch normalisation with a learned mixture of domains."""
 
     name = "autodial"
@@ -30,9 +30,9 @@ class AutoDIAL(Method):
     settings = {**NETWORK_AND_MESSAGES, "align.weight": 0.1}
     target_trains = ("aligner", "extractor", "classifier")
     target_steps = PLAIN_STEPS
-    message = "moments"
     normalizes = True
     shares_auxiliary = True
+    balances_auxiliary = True
     bytes_per_round = "4 * (3*K + 1) * 2*m + 4 * (2*K + 2) * (G + W + C + D) / T"
 
     def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:

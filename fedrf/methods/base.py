@@ -11,19 +11,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedrf.methods.lazy_torch import functional, nn, torch
+from fedrf.protocol.message import ArrayMessage
+from fedrf.protocol.messages import Features, MeanEmbedding, Moments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
     from fedrf.config.schema import Config
+    from fedrf.federation.module import FederatedModule
     from fedrf.models.network import Batch, DomainModel
 
 Losses = dict[str, "Tensor"]
 Models = Mapping[str, Mapping[str, "Tensor"]]
 Distance = Callable[["Tensor", "Tensor"], "Tensor"]
 
-PARTS = ("aligner", "classifier", "extractor")
+TRAINABLE_PARTS = ("aligner", "classifier", "extractor")
+POOLING = ("none", "sources", "all", "oracle")
 # Factors of `train.lr` for plain gradient steps, by part. Inputs of C are long and its labels at the target are
 # guesses, so that steps as long as the others' would follow the first, bad guesses.
 PLAIN_STEPS: Mapping[str, float] = {"aligner": 100, "extractor": 100, "classifier": 10}
@@ -60,29 +64,31 @@ class Method:
     Attributes
     ----------
     name
-        The value of the key `method`.
+        What run directories and records call it; default the name of the class.
     summary
         One line for `fedrf methods`.
     settings
         Defaults of configuration keys that differ from those of `fedrf.config.schema`.
     target_trains
-        The parts that the target trains in the rounds and sends: of `PARTS`, or none. Every method must say it.
+        The parts that the target trains in the rounds and sends: `TRAINABLE_PARTS` or some of them, or none. Required.
     target_steps
         Factors of `train.lr` for plain gradient steps at the target, by part. None: `train.optimizer`, as at the
         sources. Adam rescales the gradient of a loss without labels to full-size steps, whatever the loss's weight.
     message
-        What clients compare in a round: `mean_embedding` (Σℓ, see `align.message`), `features` (aligned features of the
-        samples in a batch) or `moments` (their mean and variance).
+        The class of the message that clients compare in a round, whose values `own_message` computes: `MeanEmbedding`
+        (Σℓ, see `align.message`), or another class of `fedrf.protocol.messages`, or a custom one.
+    source_message
+        The class of the message that sources send, if it differs.
     normalizes
         Whether aligned features are standardised, at each client with its own statistics.
     shares_auxiliary
         Whether the auxiliary networks are averaged together with W; otherwise they stay at their clients.
+    balances_auxiliary
+        Whether the target counts as much as all sources together in these averages.
     shows_sources
         Whether the target receives the parts of every source besides their average. Needs `federation.mode=sync`.
     weighs_sources
         Whether `weigh_sources` says how much each source counts, for `federation.aggregation=chosen`.
-    encrypts
-        Whether what sources send of samples is counted as Paillier ciphertexts.
     asynchronous
         Whether the method can run in `federation.mode=async`.
     pooling
@@ -105,18 +111,23 @@ class Method:
     settings: ClassVar[Mapping[str, Any]] = {}
     target_trains: ClassVar[tuple[str, ...]]
     target_steps: ClassVar[Mapping[str, float] | None] = None
-    message: ClassVar[Literal["mean_embedding", "features", "moments"]] = "mean_embedding"
+    message: ClassVar[type[ArrayMessage]] = MeanEmbedding
+    source_message: ClassVar[type[ArrayMessage] | None] = None
     normalizes: ClassVar[bool] = False
     shares_auxiliary: ClassVar[bool] = False
+    balances_auxiliary: ClassVar[bool] = False
     shows_sources: ClassVar[bool] = False
     weighs_sources: ClassVar[bool] = False
-    encrypts: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = True
     pooling: ClassVar[Literal["none", "sources", "all", "oracle"]] = "none"
     is_reference: ClassVar[bool] = False
     is_baseline: ClassVar[bool] = False
     ablated: ClassVar[str | None] = None
     bytes_per_round: ClassVar[str | None] = None
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def parts_trained_by_target(self, config: Config) -> tuple[str, ...]:
         """Return the parts that the target trains in the rounds with this configuration."""
@@ -133,6 +144,14 @@ class Method:
             Number of random features, 2N.
         """
         return nn.Identity()
+
+    def message_of(self, is_target: bool) -> type[ArrayMessage]:
+        """Return the class of the message that the target, or a source, sends to its peers."""
+        return self.message if is_target else self.source_message or self.message
+
+    def own_message(self, model: FederatedModule, features: Tensor) -> Tensor:
+        """Return the values of the message, from the random features of the batch, with their gradient."""
+        return model.mean_embedding(features)
 
     def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
         """Return named terms of a source's loss; `loss` is minimised, the others are recorded."""
@@ -157,35 +176,33 @@ class Method:
         """Return how much each source counts, by name, and the target, judged by samples of the target."""
         raise TypeError(f"{type(self).__name__} sets weighs_sources and does not define weigh_sources")
 
-    @classmethod
-    def check_definition(cls) -> None:
-        """Raise a `ValueError` that says what is wrong with the class."""
-        if not hasattr(cls, "target_trains"):
-            raise ValueError(
-                f"{cls.__name__} does not say what the target trains: set target_trains to a tuple of "
-                f"{', '.join(PARTS)}, or to () for nothing"
-            )
-        trains = cls.target_trains
-        if not isinstance(trains, tuple) or not set(trains) <= set(PARTS):
-            raise ValueError(f"{cls.__name__}.target_trains={trains!r}: allowed: a tuple of {', '.join(PARTS)}")
-        if trains and cls.target_loss is Method.target_loss:
-            raise ValueError(f"{cls.__name__}.target_trains={trains!r} needs a target_loss to train with")
-        if cls.shows_sources and cls.asynchronous:
-            raise ValueError(f"{cls.__name__}.shows_sources needs asynchronous = False")
-        if cls.weighs_sources and cls.weigh_sources is Method.weigh_sources:
-            raise ValueError(f"{cls.__name__}.weighs_sources needs a method weigh_sources")
-        for attribute, allowed in ALLOWED.items():
-            if getattr(cls, attribute) not in allowed:
-                value = getattr(cls, attribute)
-                raise ValueError(f"{cls.__name__}.{attribute}={value!r}: allowed: {', '.join(allowed)}")
+
+class FeatureMethod(Method):
+    """A method that compares the aligned features of the samples in a batch."""
+
+    message = Features
+
+    def own_message(self, model: FederatedModule, features: Tensor) -> Tensor:
+        """Return the aligned features."""
+        return model.align(features)
 
 
-ALLOWED = {"message": ("mean_embedding", "features", "moments"), "pooling": ("none", "sources", "all", "oracle")}
+class MomentMethod(Method):
+    """A method that compares mean and variance of the aligned features of a batch."""
+
+    message = Moments
+
+    def own_message(self, model: FederatedModule, features: Tensor) -> Tensor:
+        """Return mean and variance of each aligned feature before it is normalised, 2 × m."""
+        from fedrf.models.normalization import moments
+
+        return moments(features @ model.aligner)
 
 
 def classification_loss(model: DomainModel, batch: Batch, features: Tensor, config: Config) -> Losses:
     """Return L_C: cross-entropy on the client's labels."""
-    assert batch.labels is not None
+    if batch.labels is None:
+        raise ValueError("classification_loss needs labels, which the target does not have")
     loss = functional.cross_entropy(model.logits(features), batch.labels, label_smoothing=config.train.label_smoothing)
     return {"loss": loss, "classification": loss.detach()}
 

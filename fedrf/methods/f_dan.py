@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrf.methods.averaging import NETWORK_AND_MESSAGES
-from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss, mean_distance
+from fedrf.methods.base import PLAIN_STEPS, FeatureMethod, Inbox, Losses, classification_loss, mean_distance
 from fedrf.methods.sample_mmd import multi_kernel_mmd
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BYTES = "4 * (3*K + 1) * B*m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T"
 
 
-class FDAN(Method):
+class FDAN(FeatureMethod):
     """MMD between batches of aligned features."""
 
     name = "f-dan"
@@ -33,7 +33,6 @@ class FDAN(Method):
     settings = NETWORK_AND_MESSAGES
     target_trains: ClassVar[tuple[str, ...]] = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
-    message = "features"
     bytes_per_round = BYTES
     distance = staticmethod(multi_kernel_mmd)
 

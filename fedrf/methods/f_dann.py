@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedrf.methods.adversary import discriminator, growing_strength, pair_loss
 from fedrf.methods.averaging import NETWORK_AND_MESSAGES
-from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss
+from fedrf.methods.base import PLAIN_STEPS, FeatureMethod, Inbox, Losses, classification_loss
 from fedrf.methods.f_dan import BYTES
 from fedrf.methods.lazy_torch import nn, torch
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedrf.models.network import Batch, DomainModel
 
 
-class FDANN(Method):
+class FDANN(FeatureMethod):
     """A discriminator for each pair of a source and the target."""
 
     name = "f-dann"
@@ -31,7 +31,6 @@ class FDANN(Method):
     settings = NETWORK_AND_MESSAGES
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
-    message = "features"
     bytes_per_round = BYTES
 
     def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.ModuleDict:

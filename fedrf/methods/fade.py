@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedrf.data.domains import num_classes
-from fedrf.methods.adversary import conditioned, discriminator, domain_loss, growing_strength
+from fedrf.methods.adversary import conditioned, domain_discriminator, domain_loss, growing_strength
 from fedrf.methods.averaging import NETWORK
 from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss
 
@@ -33,12 +32,13 @@ class FADE(Method):
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
     shares_auxiliary = True
+    balances_auxiliary = True  # a discriminator must see both sides equally
     bytes_per_round = "4 * ((2*K + 2) * (G + W + D) + (2*K + 1) * C) / T"
     is_conditional = False
 
     def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:
         """Return the discriminator."""
-        return discriminator(config.model.dim * (num_classes(config.data) if self.is_conditional else 1))
+        return domain_discriminator(config, self.is_conditional)
 
     def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
         """Return cross-entropy + λ · loss of the discriminator."""

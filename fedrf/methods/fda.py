@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fedrf.methods.averaging import NETWORK_AND_MESSAGES
 from fedrf.methods.f_dan import FDAN
 from fedrf.methods.sample_mmd import linear_mmd
+from fedrf.protocol.messages import Ciphertexts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ class FDA(FDAN):
     name = "fda"
     summary = "linear MMD between batches, with encrypted features of the sources"
     settings = {**NETWORK_AND_MESSAGES, "federation.mode": "sync"}
-    encrypts = True
+    source_message = Ciphertexts
     asynchronous = False
     bytes_per_round = (
         "2*K * (B + 1)*m * P + 4 * (K + 1) * B*m + 4 * 2*K * m + 4 * ((2*K + 2) * (G + W) + (2*K + 1) * C) / T"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedrf.methods.averaging import NETWORK_AND_MESSAGES
-from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, Models, mean_distance, predictions_of_sources
+from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Models, MomentMethod, mean_distance, predictions_of_sources
 from fedrf.methods.lazy_torch import functional, torch
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CONFIDENT = 0.9  # least probability with which a source votes
 UNSUPPORTED = 1e-3  # weight of a sample for which no source votes
 
 
-class KD3A(Method):
+class KD3A(MomentMethod):
     """Distillation of the consensus of confident sources."""
 
     name = "kd3a"
@@ -42,7 +42,6 @@ class KD3A(Method):
     }
     target_trains = ("aligner", "extractor", "classifier")
     target_steps = PLAIN_STEPS
-    message = "moments"
     shows_sources = True
     weighs_sources = True
     asynchronous = False

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from fedrf.data.domains import num_classes
-from fedrf.methods.adversary import conditioned, discriminator, growing_strength, pair_loss
+from fedrf.methods.adversary import conditioned, domain_discriminator, growing_strength, pair_loss
 from fedrf.methods.averaging import NETWORK
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
 
@@ -45,7 +44,7 @@ class PooledDANN(Pooled):
 
     def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:
         """Return the discriminator."""
-        return discriminator(config.model.dim * (num_classes(config.data) if self.is_conditional else 1))
+        return domain_discriminator(config, self.is_conditional)
 
     def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
         """Return cross-entropy + λ · loss of the discriminator; the peer is a batch of the target's samples."""

@@ -1,7 +1,8 @@
 """The network of a client: extractor G → unit norm → random features → aligner W_RF → unit norm → classifier C.
 
-`DomainModel` is a LightningModule that can be used alone: `Trainer.fit` on batches of samples and labels trains all of
-it by cross-entropy, and `Trainer.predict` returns class probabilities. `fedrf.federation.module` trains it in rounds.
+`DomainModel` is a LightningModule that can be used alone: `Trainer.fit` on batches of samples and labels trains it, but
+for frozen layers, by cross-entropy, and `Trainer.predict` returns class probabilities. `fedrf.federation.module` trains
+it in rounds.
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ class DomainModel(LightningModule):
 
     def add_auxiliary(self, network: nn.Module) -> None:
         """Add the network of a method; if it has a `share`, the normalisation mixes statistics by it."""
+        if not isinstance(network, nn.Module):
+            raise ValueError(f"auxiliary_network must return a torch.nn.Module; got {type(network).__name__}")
         self.auxiliary = network
         if self.normalization is not None:
             self.normalization.share = getattr(network, "share", None)
@@ -150,8 +153,8 @@ class DomainModel(LightningModule):
         return probabilities
 
     def configure_optimizers(self) -> Any:
-        """Return Adam for all parameters."""
-        return torch.optim.Adam(self.parameters(), lr=self.lr)
+        """Return Adam for all parameters that are not frozen."""
+        return torch.optim.Adam((value for value in self.parameters() if value.requires_grad), lr=self.lr)
 
     @contextmanager
     def population_statistics(self, pieces: Callable[[], Iterable[Tensor]]) -> Iterator[None]:

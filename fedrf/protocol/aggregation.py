@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrf.errors import reason
+
 Array = NDArray[np.float32]
 Weights = NDArray[np.float64]
 BLOCK = 32_768  # values that are averaged at a time, so that they stay in the processor's cache
@@ -111,12 +113,28 @@ BUILT_IN = {
 
 
 def accept(definition: object) -> Rule:
-    """Return a rule, or the rule that a function of parameters and weights is."""
-    if isinstance(definition, Rule):
-        return definition
-    if not callable(definition):
+    """Return a rule, or the rule that a function of parameters and weights is; it is tried on two small arrays."""
+    definition = definition() if isinstance(definition, type) else definition
+    if not isinstance(definition, Rule) and not callable(definition):
         raise ValueError(f"{definition!r} is neither a Rule nor a function of parameters and weights")
-    return Rule(definition)
+    rule = definition if isinstance(definition, Rule) else Rule(definition)
+    if not any(rule is known for known in BUILT_IN.values()):
+        clients = [np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)]
+        combine(rule, clients, np.ones(2))
+    return rule
+
+
+def combine(rule: Rule, clients: Sequence[Array], weights: Weights) -> Array:
+    """Apply a rule and check its result."""
+    try:
+        result = rule.combine(clients, weights)
+    except Exception as error:  # code of others can raise anything
+        raise ValueError(f"the aggregation rule failed ({type(error).__name__}: {reason(error)})") from error
+    shape = clients[0].shape
+    if not isinstance(result, np.ndarray) or result.shape != shape or not np.issubdtype(result.dtype, np.floating):
+        got = getattr(result, "shape", type(result).__name__)
+        raise ValueError(f"the aggregation rule must return an array of numbers of shape {shape}; got {got}")
+    return result.astype(np.float32, copy=False)
 
 
 def staleness_weight(staleness: float, exponent: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrf.config.registry import AGGREGATION_RULES
 from fedrf.config.schema import FederationConfig
-from fedrf.protocol.aggregation import Array, flush, mix, staleness_weight
+from fedrf.protocol.aggregation import Array, combine, flush, mix, staleness_weight
 
 
 @dataclass
@@ -28,19 +28,19 @@ class AsyncPart:
         self,
         sender: str,
         values: Array,
-        basis: int,
+        version: int,
         age: Callable[[int], float],
-        members: dict[str, float],
+        weights: dict[str, float],
         settings: FederationConfig,
     ) -> Array | None:
-        """Add one client's values, trained from model version `basis`; return the new aggregate if there is one.
+        """Add one client's values, trained from model version `version`; return the new aggregate if there is one.
 
-        Most rules combine the newest values of every member that are not too old, with the weights in `members`.
+        Most rules combine the newest values of every member that are not too old, with the weights in `weights`.
         `fedasync` moves the aggregate towards each update; `fedbuff` waits for a full buffer.
         """
-        if age(basis) > settings.max_staleness:
+        if age(version) > settings.max_staleness:
             return None
-        discount = staleness_weight(age(basis), settings.staleness_exponent)
+        discount = staleness_weight(age(version), settings.staleness_exponent)
         rule = AGGREGATION_RULES.find(settings.aggregation)
         if rule.asynchronous == "mix":
             before = values if self.current is None else self.current
@@ -51,8 +51,8 @@ class AsyncPart:
                 return None
             full, self.buffer = self.buffer, []
             return flush(full)
-        self.newest[sender] = (values, basis)
-        ages = {name: age(self.newest[name][1]) for name in sorted(self.newest) if name in members}
+        self.newest[sender] = (values, version)
+        ages = {name: age(self.newest[name][1]) for name in sorted(self.newest) if name in weights}
         usable = [name for name, rounds in ages.items() if rounds <= settings.max_staleness]
-        weights = [members[name] * staleness_weight(ages[name], settings.staleness_exponent) for name in usable]
-        return rule.combine([self.newest[name][0] for name in usable], np.array(weights))
+        discounted = [weights[name] * staleness_weight(ages[name], settings.staleness_exponent) for name in usable]
+        return combine(rule, [self.newest[name][0] for name in usable], np.array(discounted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +54,7 @@ class Ledger:
             for direction in ("up", "down"):
                 self.count_bytes(direction, kind, number)
 
-    def record(self, client: str, number: int, figures: dict[str, float]) -> None:
+    def record(self, client: str, number: int, figures: Mapping[str, float]) -> None:
         """Record the figures of a client."""
         self.rows.append({"client": client, "round": number, **figures})
 

@@ -6,7 +6,7 @@ floats, no code and no samples. `fedrf.protocol.messages` has the kinds of messa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, ClassVar
@@ -52,17 +52,12 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Size of the numbers in bytes, without what Ray adds to carry them."""
-        return 8 * len(self.numbers())
+        """Size of the numbers in bytes, without sender, round and attempt, and without what Ray adds to carry them."""
+        return 8 * len(self.numbers()) - 16
 
     @property
     def relay_bytes(self) -> dict[str, int]:
         """Bytes of answers, by kind, that relaying causes in both directions."""
-        return {}
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Figures for the records; the coordinator uses all other messages."""
         return {}
 
     def numbers(self) -> list[Any]:
@@ -72,11 +67,24 @@ class Message:
     def check(self, sizes: Sizes) -> None:
         """Raise `BadMessageError` if shape or bounds are wrong."""
 
+    def deliver(self, accepted: dict[str, ArrayMessage], record: Callable[[Mapping[str, float]], None]) -> None:
+        """Add the message to those that the coordinator uses in a round, or record its figures."""
+
 
 @dataclass(frozen=True, eq=False)
 class ArrayMessage(Message):
-    """A float32 array."""
+    """A float32 array.
 
+    Attributes
+    ----------
+    needs_aligner
+        For messages that are relayed: whether W is used to compute them, so that averages are loaded before.
+    setup_bytes
+        For messages that are relayed: bytes that each source sends to the target once, before round 1, by kind.
+    """
+
+    needs_aligner: ClassVar[bool] = False
+    setup_bytes: ClassVar[Mapping[str, int]] = {}
     values: Array
 
     @property
@@ -109,6 +117,10 @@ class ArrayMessage(Message):
 
     def check_bounds(self, where: str, norm: float) -> None:
         """Raise `BadMessageError` if numbers are out of bounds."""
+
+    def deliver(self, accepted: dict[str, ArrayMessage], record: Callable[[Mapping[str, float]], None]) -> None:
+        """Add the message to those that the coordinator uses."""
+        accepted[self.kind] = self
 
 
 def check_message(message: object, sender: str, number: int, clients: Iterable[str], sizes: Sizes) -> Message:

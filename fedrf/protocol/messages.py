@@ -6,10 +6,10 @@ class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class Features(ArrayMessage):
 
     kind = "features"
     is_relayed = True
+    needs_aligner = True
 
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
@@ -64,6 +65,7 @@ class Ciphertexts(Features):
     """Features that count as Paillier ciphertexts; the numbers themselves are sent, so results are the same."""
 
     kind = "ciphertexts"
+    setup_bytes: ClassVar[Mapping[str, int]] = {"keys": KEY_BYTES}  # the public key
 
     @property
     def nbytes(self) -> int:
@@ -82,6 +84,7 @@ class Moments(ArrayMessage):
 
     kind = "moments"
     is_relayed = True
+    needs_aligner = True
 
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
@@ -207,11 +210,6 @@ class Greeting(Message):
     features: int = 0
     auxiliary: int = 0
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the numbers in bytes."""
-        return 40
-
     def check(self, sizes: Sizes) -> None:
         """Check that width and count are positive."""
         check_count(self, self.count)
@@ -231,14 +229,13 @@ class Metrics(Message):
         """Size of the numbers in bytes."""
         return 8 * len(self.values)
 
-    @property
-    def figures(self) -> dict[str, float]:
-        """The figures."""
-        return dict(self.values)
-
     def numbers(self) -> list[Any]:
         """Return what must be plain numbers."""
         return list(self.values.values())
+
+    def deliver(self, accepted: dict[str, ArrayMessage], record: Callable[[Mapping[str, float]], None]) -> None:
+        """Record the figures."""
+        record(self.values)
 
 
 def check_count(message: Message, count: int) -> None:

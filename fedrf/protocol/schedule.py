@@ -101,8 +101,7 @@ class Schedule:
 
     def averages_first(self, number: int) -> bool:
         """Tell whether messages of the next round need the averages after round t."""
-        message = METHODS.find(self.config.method).message
-        needs_network = self.compares and message != "mean_embedding"
+        needs_network = self.compares and METHODS.find(self.config.method).message.needs_aligner
         averages = self._averages_aligner(number) or self._averages_classifier(number)
         return number >= 1 and (self.averages_extractor(number) or (needs_network and averages))
 

@@ -33,7 +33,7 @@ def module(tmp_path):
 
 def test_held_out_samples_are_in_no_batch_and_in_no_mean(module):
     samples = module.samples
-    held_out = set(samples.held_out.rows)
+    held_out = set(samples.held_out.held_out)
     assert len(held_out) == 30
     rows = [set(samples.batch(number, 15).rows.tolist()) for number in range(1, 7)]
     assert not held_out & set().union(*rows)
@@ -55,7 +55,7 @@ def test_the_target_holds_nothing_out(tmp_path):
 
 def test_figures_are_the_scores_of_the_held_out_samples(module):
     samples = module.samples
-    positions = samples.held_out.rows
+    positions = samples.held_out.held_out
     assert samples.held_out_scores(module).keys() == {"validation"}  # no Σℓ of the target has arrived
     with torch.no_grad():
         training, held_out = (module.features(samples.rows[part]) for part in (samples.training, positions))
@@ -74,7 +74,7 @@ def test_density_ratios_are_recomputed_if_the_mean_or_the_extractor_changes(modu
         features = module.features(samples.rows[samples.training])
 
     def held_out(extractor_changes):
-        scorer = HeldOut(samples.training, samples.held_out.rows, samples.labels, extractor_changes)
+        scorer = HeldOut(samples.training, samples.held_out.held_out, samples.labels, extractor_changes)
         scorer.target_mean = features[:20].mean(0)
         return scorer
 

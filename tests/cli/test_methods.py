@@ -10,7 +10,7 @@ from fedrf.config.registry import METHODS
 from tests.cli.calls import call, printed, run_process
 
 MINE = """
-from fedrf.methods import Method
+from fedrf.methods.base import Method
 
 class Mine(Method):
     name = "mine"
@@ -44,16 +44,22 @@ def test_all_methods_are_listed_with_what_they_say_of_themselves(monkeypatch, ca
         assert row["from"] == "built in"
 
 
-def test_the_table_explains_its_symbols_and_own_classes(monkeypatch, capsys):
+def test_the_table_has_a_row_for_each_method_and_names_own_classes(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "250")
     out = printed(["methods"], monkeypatch, capsys)
     for name, method in METHODS.items():
         (row,) = (line for line in out.splitlines() if line.startswith(f"{name} "))
         assert method.summary in row
-        assert method.bytes_per_round in row
         assert f"  {'yes' if method.asynchronous else 'no'}  " in row
-    assert "K: sources." in out
     assert "method=package.module:Name" in out
+
+
+def test_a_named_method_is_shown_with_its_formula_and_the_symbols(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "250")
+    out = printed(["methods", "fedavg"], monkeypatch, capsys)
+    assert METHODS.find("fedavg").bytes_per_round in out
+    assert "K: sources." in out
+    assert "kd3a" not in out
 
 
 def test_a_class_in_the_current_directory_can_be_shown(module):

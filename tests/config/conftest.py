@@ -9,7 +9,7 @@ import pytest
 
 from fedrf.config.loader import load_config
 
-IMPORT_METHOD = "from fedrf.methods import Method\n"
+IMPORT_METHOD = "from fedrf.methods.base import Method\n"
 METHOD = IMPORT_METHOD + dedent("""\
     class Mine(Method):
         name = "mine"

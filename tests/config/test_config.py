@@ -84,7 +84,7 @@ def test_every_key_is_described():
             "federation.classifiers_from=none: the target would never get a classifier; name sources whose C is",
         ),
         ("model.extractor=cnn", "set model.sharing to local or averaged"),
-        ("method=[a]", "method=['a']: Input should be"),
+        ("method=[a]", "method=[a]: allowed: fedrf-plus, "),
         ("data.samples=1", "data.samples=1: Input should be greater than or equal to 2"),
         ("model.dim=100000", "model.dim=100000 must not exceed"),
         ("data.sources=[street, street]", "none twice"),

@@ -110,8 +110,16 @@ def test_a_module_or_an_attribute_that_does_not_exist(write_module):
         "(ModuleNotFoundError: No module named 'no_such_module')"
     )
     module = write_module(METHOD)
-    assert error_of(f"method={module}:Other") == f"method={module}:Other: {module} has no 'Other'"
-    assert error_of(f"model.extractor={module}:x") == f"model.extractor='{module}:x': {module} has no 'x'"
+    missing = error_of(f"method={module}:Other")
+    assert missing.startswith(f"method={module}:Other: {module} has no 'Other' (imported from ")
+    assert missing.endswith(f"{module}.py)")
+    for wrong in (f"{module}.py:Mine", f"folder/{module}:Mine", f"{module}:", ":Mine", f"{module}:Mi-ne"):
+        assert error_of(f"method={wrong}") == (
+            f"method={wrong}: a definition from outside is package.module:Name, without folders and without .py"
+        )
+    assert error_of(f"model.extractor={module}:x").startswith(
+        f"model.extractor='{module}:x': {module} has no 'x' (imported from "
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,10 +154,13 @@ def test_a_module_that_raises_on_import(write_module, text, reason):
         ("target_trains = 'aligner'", "Mine.target_trains='aligner': allowed: a tuple of aligner, classifier, extra"),
         ("target_trains = ('aligner',)", "Mine.target_trains=('aligner',) needs a target_loss to train with"),
         ("target_trains, shows_sources = (), True", "Mine.shows_sources needs asynchronous = False"),
-        ("target_trains, weighs_sources = (), True", "Mine.weighs_sources needs a method weigh_sources"),
+        (
+            "target_trains, weighs_sources = (), True",
+            "Mine.weighs_sources needs shows_sources = True and a method weigh_sources",
+        ),
         (
             "target_trains, message = (), 'samples'",
-            "Mine.message='samples': allowed: mean_embedding, features, moments",
+            "Mine.message='samples': allowed: a class of messages that are relayed",
         ),
         ("target_trains, pooling = (), 'half'", "Mine.pooling='half': allowed: none, sources, all, oracle"),
         (
@@ -175,8 +186,8 @@ def test_a_mistake_in_the_class_of_a_method_gives_one_line(write_module, body, c
 @pytest.mark.parametrize(
     ("key", "definition", "complaint"),
     [
-        ("method", "dict", "<class 'dict'> is not a subclass of fedrf.methods.Method"),
-        ("method", "5", "5 is not a subclass of fedrf.methods.Method"),
+        ("method", "dict", "<class 'dict'> is not a subclass of fedrf.methods.base.Method"),
+        ("method", "5", "5 is not a subclass of fedrf.methods.base.Method"),
         ("data.name", "dict", "<class 'dict'> is not a subclass of fedrf.data.dataset.Dataset"),
         ("model.extractor", "5", "5 is neither a class of extractors nor a function that returns one"),
         ("federation.aggregation", "5", "5 is neither a Rule nor a function of parameters and weights"),

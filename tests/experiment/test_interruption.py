@@ -165,7 +165,7 @@ class InterruptedBeforeTheFirstRound(InterruptedOnce):
     """The signal comes while two clients wait to begin and the third prepares its samples."""
 
     def is_time(self):
-        greetings = self._coordinator.preparation._greetings._open.values()
+        greetings = self._coordinator.startup._greetings._open.values()
         return any(len(waiting.entries) == 2 for waiting in greetings)
 
 

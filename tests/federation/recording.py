@@ -5,6 +5,7 @@ from fedrf.config.loader import load_config
 from fedrf.data.domains import clients_of, load_samples
 from fedrf.experiment.driver import Experiment
 from fedrf.experiment.results import RunFolder
+from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.envelope import Reply
@@ -55,4 +56,5 @@ def new_client(config, name, folder):
         return config.model.sigma, Reply()
 
     local = samples.without_labels() if name == target else samples
-    return Client(config, ClientInfo(name, sources, target, folder), local, call, Evaluator(samples.labels))
+    channel = Channel(ClientInfo(name, sources, target, folder), call, config.train.rounds)
+    return Client(config, channel, local, Evaluator(samples.labels))

@@ -15,9 +15,9 @@ def clients(monkeypatch):
     made = {}
 
     class RecordedClient(Client):
-        def __init__(self, config, info, samples, *arguments):
-            made[info.name] = (self, samples.labels)
-            super().__init__(config, info, samples, *arguments)
+        def __init__(self, config, channel, samples, *arguments):
+            made[channel.info.name] = (self, samples.labels)
+            super().__init__(config, channel, samples, *arguments)
 
     monkeypatch.setattr(worker, "Client", RecordedClient)
     return made

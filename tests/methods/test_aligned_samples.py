@@ -7,7 +7,7 @@ import torch
 
 from fedrf.config.loader import load_config
 from fedrf.config.registry import METHODS
-from fedrf.methods import Inbox
+from fedrf.methods.base import Inbox
 from fedrf.methods.sample_mmd import linear_mmd, multi_kernel_mmd
 from tests.methods.toys import (
     SOURCES,

@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from fedrf.config.registry import METHODS
-from fedrf.methods import Method, accept
+from fedrf.methods import accept
+from fedrf.methods.base import Method
+from fedrf.protocol.messages import Moments
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +75,7 @@ def test_no_other_package_mentions_a_method():
     # The default of the key `method`.
     ((path, line),) = found
     assert path == "fedrf/config/schema.py"
-    assert re.fullmatch(r'method: .* = "fedrf-plus"', line)
+    assert re.fullmatch(r'method: .* = Field\("fedrf-plus", .*\)', line)
 
 
 class Incomplete(Method):
@@ -106,6 +109,31 @@ class UnknownMessage(Method):
     message = "samples"
 
 
+class WithoutValues(Method):
+    target_trains = ()
+    message = Moments
+
+
+class MissingStep(Method):
+    target_trains = ("aligner", "extractor")
+    target_steps: ClassVar = {"aligner": 100}
+
+    def target_loss(self, *arguments):
+        return {}
+
+
+class MistypedHook(Method):
+    target_trains = ()
+
+    def sorce_loss(self, *arguments):
+        return {}
+
+
+class MistypedFlag(Method):
+    target_trains = ()
+    asynchronous = "no"
+
+
 class UnknownPooling(Method):
     target_trains = ()
     pooling = "everything"
@@ -119,10 +147,14 @@ class UnknownPooling(Method):
         (TextInsteadOfTuple, "TextInsteadOfTuple.target_trains='aligner': allowed: a tuple of "),
         (WithoutTargetLoss, r"WithoutTargetLoss.target_trains=\('aligner',\) needs a target_loss"),
         (ShowsSources, "ShowsSources.shows_sources needs asynchronous = False"),
-        (WeighsSources, "WeighsSources.weighs_sources needs a method weigh_sources"),
-        (UnknownMessage, "UnknownMessage.message='samples': allowed: mean_embedding, features, moments"),
+        (WeighsSources, "WeighsSources.weighs_sources needs shows_sources = True and a method weigh_sources"),
+        (UnknownMessage, "UnknownMessage.message='samples': allowed: a class of messages that are relayed"),
+        (WithoutValues, "WithoutValues.message=Moments needs a method own_message"),
+        (MissingStep, "MissingStep.target_steps needs a factor for each of aligner, extractor"),
+        (MistypedHook, r"MistypedHook has sorce_loss; did you mean source_loss\?"),
+        (MistypedFlag, "MistypedFlag.asynchronous='no': allowed: True, False"),
         (UnknownPooling, "UnknownPooling.pooling='everything': allowed: none, sources, all, oracle"),
-        (dict, "<class 'dict'> is not a subclass of fedrf.methods.Method"),
+        (dict, "<class 'dict'> is not a subclass of fedrf.methods.base.Method"),
     ],
 )
 def test_mistakes_in_a_class_are_named_in_one_line(definition, error):

@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
 from fedrf.config.registry import METHODS
-from fedrf.methods import Inbox
+from fedrf.methods.base import Inbox
 from fedrf.methods.fada import disentangling_loss, spread
 from tests.methods.toys import TARGET, k_means_spread, new_client, toy
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedrf.config.registry import METHODS
-from fedrf.methods import Inbox
+from fedrf.methods.base import Inbox
 from fedrf.methods.fedka import majority
 from fedrf.models.parts import get_part
 from tests.methods.toys import (

@@ -6,7 +6,7 @@ import torch
 
 from fedrf.config.loader import load_config
 from fedrf.config.registry import METHODS
-from fedrf.methods import Inbox
+from fedrf.methods.base import Inbox
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedrf.config.registry import METHODS
-from fedrf.methods import Inbox
+from fedrf.methods.base import Inbox
 from fedrf.methods.kd3a import UNSUPPORTED, consensus_focus, knowledge_vote, moment_distance
 from tests.methods.toys import CLASSES, constant_prediction, logits_of, outputs_of_copy, target_of
 

@@ -14,6 +14,7 @@ from fedrf.config.loader import load_config
 from fedrf.data.content import Arrays, ImageFiles
 from fedrf.data.domains import POOL, load_samples, oracle_halves
 from fedrf.data.samples import Samples
+from fedrf.federation.channel import Channel
 from fedrf.federation.client import in_file
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.worker import open_samples
@@ -112,8 +113,8 @@ def test_accuracy_of_some_positions_by_hand():
 def opened(tmp_path, method, name):
     """Return the samples that a client of a run is given, and the calls that count samples moved to it."""
     config, calls = load_config(None, toy(tmp_path, method)), []
-    info = ClientInfo(name, (POOL,), TARGET, tmp_path)
-    samples = open_samples(config, info, lambda *call: calls.append(call))
+    channel = Channel(ClientInfo(name, (POOL,), TARGET, tmp_path), lambda *call: calls.append(call), 1)
+    samples = open_samples(config, channel)
     return samples, [call for call in calls if call[0] == "count_samples"]
 
 

@@ -15,6 +15,7 @@ from fedrf.config.loader import load_config
 from fedrf.data.domains import clients_of, load_samples
 from fedrf.experiment.driver import Experiment
 from fedrf.experiment.results import RunFolder
+from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client, in_file
 from fedrf.federation.client_info import ClientInfo
 from fedrf.models.parts import parameters_of, set_part
@@ -119,14 +120,9 @@ def new_client(config, name, folder, target_samples=None):
     def call(function, *arguments):
         return (1.0, Reply()) if function == "greet" else None
 
-    return Client(
-        config,
-        ClientInfo(name, sources, target, folder),
-        samples.without_labels() if name == target else samples,
-        call,
-        Evaluator(samples.labels),
-        target_samples=target_samples,
-    )
+    channel = Channel(ClientInfo(name, sources, target, folder), call, config.train.rounds)
+    local = samples.without_labels() if name == target else samples
+    return Client(config, channel, local, Evaluator(samples.labels), target_samples=target_samples)
 
 
 def projected(model, inputs):

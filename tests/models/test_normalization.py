@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
 from fedrf.data.domains import load_samples
-from fedrf.methods import Inbox
+from fedrf.methods.base import Inbox
 from fedrf.models.mixture_share import INITIAL, MixtureShare
 from fedrf.models.normalization import DomainNormalization, moments
 from tests.methods.toys import (

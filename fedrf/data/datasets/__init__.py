@@ -40,4 +40,8 @@ def accept(definition: object) -> Dataset:
             raise ValueError(f"{definition.__name__} does not set {attribute}")
     if definition.content not in ("images", "features"):
         raise ValueError(f"{definition.__name__}.content={definition.content!r}: allowed: images, features")
-    return definition()
+    if definition.__module__.startswith(f"{__name__}."):
+        return definition()
+    from fedrf.data.datasets.outside import OutsideDataset
+
+    return OutsideDataset(definition())

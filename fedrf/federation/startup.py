@@ -13,7 +13,7 @@ from fedrf.federation.barrier import Barrier, Key
 from fedrf.federation.roster import Roster
 from fedrf.federation.state import State
 from fedrf.protocol.message import BadMessageError
-from fedrf.protocol.messages import KEY_BYTES, Greeting, Product, Statistics
+from fedrf.protocol.messages import Greeting, Product, Statistics
 
 if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStart, WarmStartReply
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Leave = Callable[[str, str], Awaitable[None]]
 
 
-class Preparation:
+class Startup:
     """Greetings and warm start of one run.
 
     Attributes
@@ -70,9 +70,9 @@ class Preparation:
         if self.state.sigma is None:
             widths = (greeting.width for greeting in greetings.values())
             self.state.sigma = median(widths) if sigma == "median" else sigma
-            if METHODS.find(self.config.method).encrypts:  # public keys are sent once, to the target
+            for kind, number in METHODS.find(self.config.method).message_of(is_target=False).setup_bytes.items():
                 for direction in ("up", "down"):
-                    self.state.ledger.count_bytes(direction, "keys", len(self.roster.sources) * KEY_BYTES)
+                    self.state.ledger.count_bytes(direction, kind, len(self.roster.sources) * number)
         self.state.sizes = self.state.sizes.agreed(greetings.values())
 
     def _advance(self, key: Key, messages: dict[str, Any]) -> WarmStartReply:
