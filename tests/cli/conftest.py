@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.cli.small_folders import shrink_office31, write_images
 from tests.conftest import shifted_digits
 
 
@@ -16,3 +17,22 @@ def files(tmp_path_factory):
     np.savez(folder / "few.npz", X=shifted_digits()["left"].features[:5])
     (folder / "folder.npz").mkdir()
     return folder
+
+
+@pytest.fixture
+def no_root(monkeypatch):
+    """No data root is set in the environment."""
+    monkeypatch.delenv("FEDRF_DATA", raising=False)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A data root with small images."""
+    return write_images(tmp_path)
+
+
+@pytest.fixture
+def small_office(root, monkeypatch):
+    """The same, which are all of Office-31."""
+    shrink_office31(monkeypatch)
+    return root

@@ -13,7 +13,7 @@ from fedrf.config.registry import DATASETS
 from fedrf.data.availability import find_datasets
 from fedrf.data.check import ClientShare, DataReport, DomainCheck, check_dataset
 from tests.cli.calls import run_process
-from tests.cli.small_folders import SIZES, shrink_office31, statuses, write_images
+from tests.cli.small_folders import SIZES, statuses
 
 WITHOUT_TORCH = """
 import sys
@@ -27,20 +27,7 @@ print(sorted({"torch", "ray", "lightning", "torchvision"} & set(sys.modules)), f
 """
 
 
-@pytest.fixture(autouse=True)
-def no_root(monkeypatch):
-    monkeypatch.delenv("FEDRF_DATA", raising=False)
-
-
-@pytest.fixture
-def root(tmp_path):
-    return write_images(tmp_path)
-
-
-@pytest.fixture
-def small_office(root, monkeypatch):
-    shrink_office31(monkeypatch)
-    return root
+pytestmark = pytest.mark.usefixtures("no_root")
 
 
 def shown(report, width=120):

@@ -7,23 +7,9 @@ from fedrf.config.loader import load_config
 from fedrf.data.check import check_dataset
 from fedrf.data.domains import clients_of, load_samples
 from fedrf.data.partition import PARTITIONERS
-from tests.cli.small_folders import shrink_office31, statuses, write_images
+from tests.cli.small_folders import statuses
 
-
-@pytest.fixture(autouse=True)
-def no_root(monkeypatch):
-    monkeypatch.delenv("FEDRF_DATA", raising=False)
-
-
-@pytest.fixture
-def root(tmp_path):
-    return write_images(tmp_path)
-
-
-@pytest.fixture
-def small_office(root, monkeypatch):
-    shrink_office31(monkeypatch)
-    return root
+pytestmark = pytest.mark.usefixtures("no_root")
 
 
 def test_named_domains_only(root):
