@@ -132,13 +132,13 @@ def _pairs(overrides: Mapping[str, Any] | Iterable[str]) -> Iterable[tuple[str, 
 def _value(key: str, text: str) -> Any:
     if key in PATHS:
         return text or None
-    if key in REGISTRIES:
-        return text
     try:
         # Names of domains and classes, such as 2024, 01 or no, stay texts.
         value = yaml.load(text, yaml.BaseLoader) if key in NAMES else yaml.safe_load(text)
     except yaml.YAMLError:
         return text
+    if key in REGISTRIES:
+        return value if isinstance(value, str) else text  # module: is not a mapping
     return None if key in NAMES and value in ("", "null") and key != "data.target" else value
 
 
