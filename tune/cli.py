@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fedrf.cli.exit_codes import INTERRUPTED, run_command
+from fedrf.cli.options import Address, split_recipe
 from fedrf.errors import RunFailedError
 from fedrf.experiment.resolve import check_files, resolve_config
 from tune.plan import Search, SweepPlan, plan_sweep, start_or_resume
@@ -59,7 +60,6 @@ ConcurrentOption = Annotated[
     int | None,
     typer.Option(help="Concurrent trials, fixed when the sweep starts; default: all that fit.", show_default=False),
 ]
-AddressOption = Annotated[str | None, typer.Option(help="Ray cluster; default $RAY_ADDRESS, else this machine.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print summary.json, and nothing else.")]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
@@ -76,12 +76,11 @@ def sweep(
     out: OutOption = None,
     resume: ResumeOption = False,
     concurrent: ConcurrentOption = None,
-    address: AddressOption = None,
+    address: Address = None,
     json_output: JsonOption = False,
 ) -> None:
     """Run a sweep; `HELP` is the text for users."""
-    started, overrides = time.monotonic(), list(recipe)
-    name = overrides.pop(0) if "=" not in overrides[0] else None
+    started, (name, overrides) = time.monotonic(), split_recipe(recipe)
     folder = out or Path("sweeps") / (Path(name).stem if name else "defaults")
     console = Console(highlight=False, stderr=json_output)
     if closed_form:

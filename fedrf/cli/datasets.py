@@ -23,7 +23,7 @@ def datasets(names: Names = None, json_output: JsonOutput = False) -> None:
 
     `fedrf datasets my_module:MyData` checks the class and shows it
     """
-    from fedrf.cli.definitions import definitions
+    from fedrf.cli.definitions import definitions, print_table
     from fedrf.config.registry import DATASETS
     from fedrf.data.availability import known_domains
 
@@ -40,18 +40,10 @@ def datasets(names: Names = None, json_output: JsonOutput = False) -> None:
     if json_output:
         print(json.dumps(rows, indent=1))
     else:
-        _print_datasets(rows)
+        columns = ("data.name", "what it is", "samples", "domains", "from")
+        print_table(columns, map(_table_row, rows), OTHERS)
 
 
-def _print_datasets(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False)
-    table = Table(box=None, pad_edge=False)
-    for column in ("data.name", "what it is", "samples", "domains", "from"):
-        table.add_column(column, no_wrap=column in ("data.name", "from"))
-    for row in rows:
-        domains = "those of your files" if row["domains"] is None else ", ".join(row["domains"])
-        table.add_row(row["name"], row["about"], row["content"], domains, row["from"])
-    console.print(table, f"\n{OTHERS}", sep="\n")
+def _table_row(row: dict[str, Any]) -> tuple[str, ...]:
+    domains = "those of your files" if row["domains"] is None else ", ".join(row["domains"])
+    return row["name"], row["about"], row["content"], domains, row["from"]

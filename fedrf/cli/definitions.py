@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from fedrf.config.registry import Registry
@@ -25,6 +25,19 @@ def definitions(registry: Registry[Definition], names: Sequence[str]) -> Iterato
             warnings.warn(f"{error} ({_provider(registry, name)})", stacklevel=2)
         else:
             yield name, definition, _provider(registry, name)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *texts: str) -> None:
+    """Print a table whose first and last column are not wrapped, and texts below it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column in (columns[0], columns[-1]))
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table, *(f"\n{text}" for text in texts), sep="\n")
 
 
 def _provider(registry: Registry[Any], name: str) -> str:

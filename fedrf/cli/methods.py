@@ -28,7 +28,7 @@ def methods(names: Names = None, json_output: JsonOutput = False) -> None:
 
     `fedrf methods my_module:MyMethod` checks the class and shows what it sends in a round
     """
-    from fedrf.cli.definitions import definitions
+    from fedrf.cli.definitions import definitions, print_table
     from fedrf.config.registry import METHODS
 
     rows = [
@@ -44,21 +44,10 @@ def methods(names: Names = None, json_output: JsonOutput = False) -> None:
     if json_output:
         print(json.dumps(rows, indent=1))
     else:
-        _print_methods(rows, with_formulas=bool(names))
+        formulas = [f"Bytes of {row['name']} in a round: {row['bytes_per_round'] or 'not given'}" for row in rows]
+        texts = [OTHERS, *formulas, SYMBOLS] if names else [OTHERS]
+        print_table(("method", "summary", "async", "from"), map(_table_row, rows), *texts)
 
 
-def _print_methods(rows: list[dict[str, Any]], with_formulas: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False)
-    table = Table(box=None, pad_edge=False)
-    for column in ("method", "summary", "async", "from"):
-        table.add_column(column, no_wrap=column in ("method", "from"))
-    for row in rows:
-        table.add_row(row["name"], row["summary"], "yes" if row["asynchronous"] else "no", row["from"])
-    console.print(table, f"\n{OTHERS}", sep="\n")
-    for row in rows if with_formulas else ():
-        console.print(f"\nBytes of {row['name']} in a round: {row['bytes_per_round'] or 'not given'}")
-    if with_formulas:
-        console.print(SYMBOLS)
+def _table_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["name"], row["summary"], "yes" if row["asynchronous"] else "no", row["from"]

@@ -14,8 +14,8 @@ from fedrf.config.schema import Config
 from fedrf.protocol.aggregation import Array, combine
 from fedrf.protocol.async_aggregation import AsyncPart
 from fedrf.protocol.message import ArrayMessage
+from fedrf.protocol.messages import PARTS
 
-PARTS = ("aligner", "classifier", "extractor", "auxiliary")
 Accepted = dict[str, ArrayMessage]
 
 

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
-from fedrf.federation.aggregate import PARTS, Accepted, relayed
+from fedrf.federation.aggregate import Accepted, relayed
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import complete_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.envelope import Envelope, Reply
+from fedrf.protocol.messages import PARTS
 from fedrf.protocol.schedule import participants_of
 
 

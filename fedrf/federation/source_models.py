@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
-from fedrf.federation.aggregate import PARTS, Accepted
+from fedrf.federation.aggregate import Accepted
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
+from fedrf.protocol.messages import PARTS
 
 
 def store_source_models(state: State, entries: Mapping[str, Accepted], sources: tuple[str, ...]) -> None:

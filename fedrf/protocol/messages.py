@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedrf.protocol.message import ArrayMessage, BadMessageError, Message
+from fedrf.protocol.message import KINDS, ArrayMessage, BadMessageError, Message
 from fedrf.protocol.sizes import Sizes
 
 NORM_SLACK = 1e-4  # rounding errors of single precision, over thousands of squares
@@ -138,6 +138,9 @@ class Auxiliary(ArrayMessage):
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
         """Return the number of parameters."""
         return None if sizes.auxiliary is None else (sizes.auxiliary,)
+
+
+PARTS = tuple(kind for kind, message in KINDS.items() if message.is_part)
 
 
 class SourceWeights(ArrayMessage):

@@ -15,7 +15,7 @@ from fedrf.adaptation.selection import BUILT_IN, best, evaluations
 from fedrf.config.loader import load_config
 from fedrf.experiment.results import RunFolder
 from tests.conftest import TINY, final_weights
-from tests.methods.toys import new_client
+from tests.federation.recording import new_client
 
 SYNC = {**TINY, "federation.mode": "sync", "data.validation": 0.25}
 SOURCES = ("rendered", "textured", "street")

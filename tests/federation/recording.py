@@ -46,15 +46,15 @@ def exchanges(calls):
     return [(arguments[0], answer) for name, arguments, answer in calls if name == "exchange"]
 
 
-def new_client(config, name, folder):
+def new_client(config, name, folder, target_samples=None):
     """A client that has greeted, but does not train."""
     sources, target = clients_of(config)
-    samples = load_samples(config, name)
+    samples, sigma = load_samples(config, name), config.model.sigma
 
     def call(method, *arguments):
         assert method == "greet"
-        return config.model.sigma, Reply()
+        return 1.0 if sigma == "median" else sigma, Reply()
 
     local = samples.without_labels() if name == target else samples
     channel = Channel(ClientInfo(name, sources, target, folder), call, config.train.rounds)
-    return Client(config, channel, local, Evaluator(samples.labels))
+    return Client(config, channel, local, Evaluator(samples.labels), target_samples=target_samples)

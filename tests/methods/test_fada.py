@@ -9,7 +9,8 @@ from fedrf.config.loader import load_config
 from fedrf.config.registry import METHODS
 from fedrf.methods.base import Inbox
 from fedrf.methods.fada import disentangling_loss, spread
-from tests.methods.toys import TARGET, k_means_spread, new_client, toy
+from tests.federation.recording import new_client
+from tests.methods.toys import TARGET, k_means_spread, toy
 
 
 def test_spread_is_that_of_k_means_from_the_same_centres():

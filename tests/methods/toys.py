@@ -10,18 +10,12 @@ from sklearn.cluster import KMeans
 from torch.func import functional_call
 from torch.nn.functional import normalize
 
-from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
-from fedrf.data.domains import clients_of, load_samples
-from fedrf.experiment.driver import Experiment
 from fedrf.experiment.results import RunFolder
-from fedrf.federation.channel import Channel
-from fedrf.federation.client import Client, in_file
-from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.client import in_file
 from fedrf.models.parts import parameters_of, set_part
-from fedrf.protocol.envelope import Reply
 from fedrf.protocol.schedule import participants_of
-from fedrf.runtime.local import LocalFederation
+from tests.federation.recording import exchanges, new_client, run_recorded
 
 COUNTS = {"clinic": 12, "ward": 30, "home": 20}
 SOURCES, TARGET = ("clinic", "ward"), "home"
@@ -55,33 +49,12 @@ def toy(folder, method, **more):
     }
 
 
-class RecordingFederation(LocalFederation):
-    """Records all calls of the clients to the coordinator, with their replies."""
-
-    def __init__(self, *arguments):
-        self.recorded = []
-        super().__init__(*arguments)
-
-    def call(self, name, *arguments):
-        reply = super().call(name, *arguments)
-        self.recorded.append((name, arguments, reply))
-        return reply
-
-
 class RecordedRun:
     """A finished run: its result, its messages and replies, its figures."""
 
     def __init__(self, overrides, folder):
-        self.config = load_config(None, overrides)
-        federations = []
-
-        def make(*arguments):
-            federations.append(RecordingFederation(*arguments))
-            return federations[-1]
-
-        self.result = Experiment(self.config, RunFolder.create(self.config, folder / "run"), False).run(make)
-        recorded = federations[0].recorded
-        self.calls = [(arguments[0], reply) for name, arguments, reply in recorded if name == "exchange"]
+        self.result, calls = run_recorded(overrides, folder / "run")
+        self.config, self.calls = self.result.config, exchanges(calls)
         self.rows = RunFolder(self.result.folder).rows()
 
     def sent(self, kind):
@@ -110,19 +83,6 @@ class RecordedRun:
 
     def weights(self, client):
         return load_file(self.result.folder / "checkpoints" / client / "final.safetensors")
-
-
-def new_client(config, name, folder, target_samples=None):
-    """Return a client that has greeted and does not train."""
-    sources, target = clients_of(config)
-    samples = load_samples(config, name)
-
-    def call(function, *arguments):
-        return (1.0, Reply()) if function == "greet" else None
-
-    channel = Channel(ClientInfo(name, sources, target, folder), call, config.train.rounds)
-    local = samples.without_labels() if name == target else samples
-    return Client(config, channel, local, Evaluator(samples.labels), target_samples=target_samples)
 
 
 def projected(model, inputs):
