@@ -131,6 +131,7 @@ class TrainConfig(Section):
     rounds: Count = Field(150, description="T, the number of rounds")
     batch_size: Annotated[int, Field(ge=2)] = Field(64, description="samples of a client in a round")
     lr: Positive = Field(3e-3, description="learning rate")
+    extractor_lr_factor: Positive = Field(1.0, description="of lr for the learnable part of G; fine-tuning: 0.1")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="sgd: plain, with steps of 100 · lr")
     proximal: NotNegative = Field(0.0, description="μ of FedProx, the penalty on the distance to the last average")
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="of the cross-entropy at the sources")

@@ -89,7 +89,7 @@ def class_names(config: DataConfig) -> tuple[str, ...]:
 
 
 def load_samples(config: Config, client: str) -> Samples:
-    """Return the samples of one client, with their labels."""
+    """Return the samples of one client, with their labels, in an order that the seed determines."""
     pooling = METHODS.find(config.method).pooling
     if client == POOL and pooling != "none":
         return _pooled_samples(config, pooling)
@@ -102,7 +102,9 @@ def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
     samples = split_domain(config, domain, load_domain(config, domain), seed)[client]
     if client != target and samples.labels is None:
         raise ValueError(f"{domain} is a source and has no labels")
-    return samples.standardised() if config.scale == "standard" else samples
+    samples = samples.standardised() if config.scale == "standard" else samples
+    # Files are often sorted by class: without a shuffle, the position of a sample would tell its label.
+    return samples.take(np.random.RandomState([seed, crc32(domain.encode()), 0x5F1E]).permutation(len(samples)))
 
 
 def _pooled_samples(config: Config, pooling: str) -> Samples:

@@ -6,14 +6,24 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from fedrf.data.partition import Integers
 from fedrf.files import write_atomically
 
 
-def write_predictions(path: Path, names: Sequence[str], classes: Sequence[str], probabilities: Tensor) -> None:
-    """Write a line for each sample: its name or row, the most likely class, and its probability."""
-    confidence, best = probabilities.cpu().max(1)
+def write_predictions(
+    path: Path, rows: Integers, names: Sequence[str], classes: Sequence[str], probabilities: Tensor
+) -> None:
+    """Write a line for each sample: its name or row, the most likely class, and its probability.
+
+    Lines have the order of the data set: `rows` are the positions of the samples there.
+    """
+    order = np.argsort(rows)
+    confidence, best = probabilities.cpu()[torch.from_numpy(order)].max(1)
+    names = [names[position] for position in order]
 
     def write(draft: Path) -> None:
         # Names of files may contain any bytes, which are written unchanged.

@@ -32,14 +32,15 @@ def run_client(config: Config, info: ClientInfo, call: Call, threads: int = 1, a
     try:
         local = open_samples(config, channel)
         client = Client(config, channel, local.samples, local.evaluator, device, local.target_samples)
-        names = local.names
+        names, rows = local.names, local.samples.rows
         del local  # paths of the target's files often contain their labels
         client.run(accelerator)
     except StoppedError:
         channel.finish()
         return
     if info.name == info.target and client.probabilities is not None:
-        write_predictions(info.run / "predictions.csv", names(), class_names(config.data), client.probabilities)
+        file, classes = info.run / "predictions.csv", class_names(config.data)
+        write_predictions(file, rows, names(), classes, client.probabilities)
 
 
 class OpenedSamples(NamedTuple):

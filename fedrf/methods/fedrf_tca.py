@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrf.methods.base import Inbox, Losses, Method, classification_loss, mean_mmd
+from fedrf.methods.base import PLAIN_STEPS, Inbox, Losses, Method, classification_loss, mean_mmd
 from fedrf.methods.lazy_torch import torch
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class FedRFTCA(Method):
         "federation.aligner_interval": 1,
     }
     target_trains = ("aligner", "extractor")
+    target_steps = PLAIN_STEPS
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 2) * W / A + (2*K + 1) * C / T)"
 
     def parts_trained_by_target(self, config: Config) -> tuple[str, ...]:
