@@ -24,7 +24,9 @@ from torch import Tensor
 
 from fedrf.adaptation.information import information
 from fedrf.estimators import RFTCA
-from tune.pooled import BATCH_ROWS, PooledData
+from tune.pooled import PooledData
+
+BATCH_ROWS = 1024  # rows whose random features are in memory together
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.schema import Config
 from fedrf.data.domains import clients_of, load_samples
-from fedrf.data.samples import Labels, Samples
+from fedrf.data.samples import Labels
 from fedrf.estimators import RFTCA
-from fedrf.models.extractors.builders import make_extractor
-from fedrf.models.trunk_rows import trunk_rows
+from fedrf.models.fixed_features import fixed_features
 from fedrf.tca.random_features import median_sigma
-
-BATCH_ROWS = 1024  # rows whose random features are in memory together
 
 
 @dataclass(frozen=True)
@@ -72,26 +68,10 @@ def load_pooled(config: Config, progress: Callable[[int, int], None] = lambda do
 
     `progress` is called with the number of samples of a domain that a backbone has processed, and their total.
     """
-    settings = config.model
-    if settings.extractor in ("cnn", "mlp"):
-        raise ValueError(
-            f"model.extractor={settings.extractor} has no fixed part, and --closed-form does not train; use identity, "
-            "gradients or a backbone"
-        )
     sources, target = clients_of(config)
     samples = [load_samples(config, client) for client in (*sources, target)]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        extractor = make_extractor(settings.extractor, samples[0].content.shape, settings.weights)
-    layers, device = extractor.frozen_layers(), "cuda" if torch.cuda.is_available() else "cpu"
-    threads = torch.get_num_threads()
-
-    def rows_of(domain: Samples) -> Tensor:
-        rows = trunk_rows(layers, extractor.prepare, domain, settings, device, threads, progress)
-        return torch.cat([normalize(piece) for piece in rows.split(BATCH_ROWS)])
-
     labels = np.concatenate([domain.labels for domain in samples[:-1] if domain.labels is not None])
     if len(np.unique(labels)) < 2:
         raise ValueError(f"{', '.join(sources)}: all samples are of one class; a classifier needs two")
-    rows = torch.cat([rows_of(domain.without_labels()) for domain in samples])
+    rows = torch.cat([fixed_features(config, domain, progress) for domain in samples])
     return PooledData.from_rows(config, rows, labels, Evaluator(samples[-1].labels))

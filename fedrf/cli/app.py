@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedrf.cli import align, compare, data, datasets, doctor, methods, report, run
+from fedrf.cli import align, compare, data, datasets, doctor, methods, paper, report, run
 from fedrf.cli.exit_codes import run_command
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command()(report.report)
 app.command()(methods.methods)
 app.command()(datasets.datasets)
 app.add_typer(data.app, name="data")
+app.add_typer(paper.app, name="paper")
 app.command(help=align.HELP)(align.align)
 app.command()(doctor.doctor)
 

@@ -34,10 +34,12 @@ class Availability:
 
 def find_datasets(root: str | Path | None = None) -> list[Availability]:
     """Look for every data set below the data root, without reading any."""
-    return [_find(name, data_root(root)) for name in DATASETS.names()]
+    return [find_dataset(name, root) for name in DATASETS.names()]
 
 
-def _find(name: str, root: Path | None) -> Availability:
+def find_dataset(name: str, root: str | Path | None = None) -> Availability:
+    """Look for the domains of one data set below the data root."""
+    root = data_root(root)
     dataset, config = DATASETS.find(name), _config_of(name, root)
     found: dict[str, str | None] = {}
     missing: dict[str, str] = {}

@@ -3,5 +3,13 @@
 from fedrf.runtime.ray.actors import ClientActor
 from fedrf.runtime.ray.federation import RayFederation
 from fedrf.runtime.ray.session import ClusterResources, RaySession, cluster_resources
+from fedrf.runtime.ray.side_by_side import run_side_by_side
 
-__all__ = ["ClientActor", "ClusterResources", "RayFederation", "RaySession", "cluster_resources"]
+__all__ = [
+    "ClientActor",
+    "ClusterResources",
+    "RayFederation",
+    "RaySession",
+    "cluster_resources",
+    "run_side_by_side",
+]

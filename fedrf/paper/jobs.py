@@ -1,0 +1,63 @@
+"""Run jobs and keep their results, one folder for each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrf.files import write_atomically
+from fedrf.paper.plan import Job
+
+if TYPE_CHECKING:
+    from fedrf.runtime.ray import RaySession
+
+# Imported when they are run: they need torch.
+KINDS = {
+    "federated": "fedrf.paper.federated_job:run_federated",
+    "alignment": "fedrf.paper.closed_form_job:run_alignment",
+    "gamma-path": "fedrf.paper.closed_form_job:run_gamma_path",
+    "approximation": "fedrf.paper.approximation_job:run_approximation",
+}
+RESULT = "result.json"
+
+
+def run_job(
+    kind: str, settings: Mapping[str, Any], folder: Path, session: RaySession | None = None
+) -> dict[str, float]:
+    """Run a job, write its result, and return it."""
+    module, _, name = KINDS[kind].partition(":")
+    function: Callable[..., dict[str, float]] = getattr(import_module(module), name)
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    values = function(settings, folder, session)
+    content = {"kind": kind, "settings": settings, "values": values, "seconds": time.perf_counter() - start}
+    write_atomically(folder / RESULT, lambda path: path.write_text(json.dumps(content)))
+    return values
+
+
+class JobStore:
+    """The results of jobs below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def folder_of(self, job: Job) -> Path:
+        """Return the folder of a job."""
+        return self.folder / job.digest
+
+    def result(self, job: Job) -> dict[str, Any] | None:
+        """Return what a finished job has written: `values` and `seconds`."""
+        try:
+            content: dict[str, Any] = json.loads((self.folder_of(job) / RESULT).read_text())
+        except FileNotFoundError:
+            return None
+        return content
+
+    def values(self, job: Job) -> dict[str, float] | None:
+        """Return the numbers of a finished job."""
+        result = self.result(job)
+        return None if result is None else result["values"]

@@ -1,0 +1,73 @@
+"""Tables of outcomes on a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from fedrf.paper.outcome import PAPER, Outcome
+
+MAX_WIDTH = 10_000  # characters, more than any table has
+
+
+def heading(outcome: Outcome) -> str:
+    """Return the name, the place in the paper and the mode."""
+    return f"{outcome.name}: {outcome.title} ({outcome.mode})"
+
+
+def remarks(outcome: Outcome) -> list[str]:
+    """Return everything that a reader has to know beside the numbers."""
+    published = outcome.published
+    texts = [f"In the paper: {published.place}."] if published.place else []
+    texts += [f"Setting of the paper: {published.setting}"] if published.setting else []
+    texts += [f"Here: {note}" for note in outcome.notes]
+    texts += [f"Paper: {note}" for note in published.notes]
+    texts += [f"No value: {failure}" for failure in outcome.failures]
+    texts.append(
+        f"{outcome.jobs} jobs, {outcome.seconds / 60:.1f} minutes of one thread, {outcome.written}, "
+        f"fedrf {outcome.version}. Repeat: {outcome.command}"
+    )
+    return texts
+
+
+def print_outcome(outcome: Outcome, console: Console) -> None:
+    """Print all tables of an experiment, and the remarks."""
+    console.print(f"[bold]{escape(heading(outcome))}[/bold]")
+    for table in outcome.shown:
+        view = RichTable(box=None, pad_edge=False)
+        unit = f" in {table.unit}" if table.unit else ""
+        view.add_column(escape(table.name + unit), no_wrap=True)
+        view.add_column("")
+        for column in outcome.columns(table):
+            view.add_column(escape(column), justify="right", no_wrap=True)
+        previous = ""
+        for line in outcome.lines(table):
+            style = "dim" if line.origin == PAPER else None
+            name = line.row if line.row != previous else ""
+            view.add_row(escape(name), line.origin, *map(escape, line.entries), style=style)
+            previous = line.row
+        # At full width, also on a narrow terminal: rich would cut numbers off.
+        view.width = console.measure(view, options=console.options.update(max_width=MAX_WIDTH)).maximum
+        console.print()
+        console.print(view, crop=False)
+    console.print()
+    for text in remarks(outcome):
+        console.print(f"- {text}", markup=False, highlight=False)
+
+
+def as_markdown(outcome: Outcome) -> str:
+    """Return all tables of an experiment and the remarks as Markdown."""
+    parts = [f"## {heading(outcome)}"]
+    for table in outcome.shown:
+        columns = outcome.columns(table)
+        unit = f" in {table.unit}" if table.unit else ""
+        lines = [_row([f"{table.name}{unit}", "", *columns]), _row(["---", "---", *["---:"] * len(columns)])]
+        lines += [_row([line.row, line.origin, *line.entries]) for line in outcome.lines(table)]
+        parts.append("\n".join(lines))
+    parts.append("\n".join(f"- {text}" for text in remarks(outcome)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(entries: list[str]) -> str:
+    return f"| {' | '.join(entry.replace('|', chr(92) + '|') for entry in entries)} |"

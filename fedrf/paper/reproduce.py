@@ -1,0 +1,71 @@
+"""Run experiments of the paper and write their tables, figures and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedrf.files import write_atomically
+from fedrf.paper.jobs import JobStore
+from fedrf.paper.outcome import Outcome, collect
+from fedrf.paper.plan import Experiment, Job, Plan
+from fedrf.paper.rendering import as_markdown
+from fedrf.paper.runner import run_jobs
+from fedrf.paper.setting import Setting
+
+
+def reproduce(
+    experiments: Sequence[Experiment],
+    setting: Setting,
+    folder: Path,
+    processes: int,
+    address: str | None = None,
+) -> tuple[list[Outcome], bool]:
+    """Run all jobs that are not finished; return the outcomes, and False if it was interrupted.
+
+    Experiments share jobs. An experiment's files are written as soon as its last job has ended, and all of them at the
+    end, also after an interruption.
+    """
+    plans = {experiment.name: experiment.recipe(setting) for experiment in experiments}
+    by_name = {experiment.name: experiment for experiment in experiments}
+    jobs, titles = _jobs(plans)
+    store = JobStore(folder / "runs")
+
+    def write_complete(ended: Job) -> None:
+        for name, plan in plans.items():
+            needed = {cell.job.digest: cell.job for cell in plan.cells}
+            if ended.digest in needed and all(store.result(job) is not None for job in needed.values()):
+                _write(by_name[name], plan, store, setting.quick, {}, folder)
+
+    errors, complete = run_jobs(jobs, store, titles, processes, address, write_complete)
+    outcomes = [_write(by_name[name], plan, store, setting.quick, errors, folder) for name, plan in plans.items()]
+    from fedrf.paper.page import write_page
+
+    write_page(folder)
+    return outcomes, complete
+
+
+def _jobs(plans: Mapping[str, Plan]) -> tuple[dict[str, Job], dict[str, str]]:
+    """Return all jobs once, and what each is for."""
+    jobs: dict[str, Job] = {}
+    titles: dict[str, str] = {}
+    for name, plan in plans.items():
+        for cell in plan.cells:
+            jobs.setdefault(cell.job.digest, cell.job)
+            titles.setdefault(cell.job.digest, f"{name}: {cell.row}, {cell.column}")
+    return jobs, titles
+
+
+def _write(
+    experiment: Experiment, plan: Plan, store: JobStore, quick: bool, errors: Mapping[str, str], folder: Path
+) -> Outcome:
+    """Write the outcome of an experiment: JSON, Markdown and its figure."""
+    outcome = collect(experiment, plan, store, quick, errors)
+    outcome.save(folder)
+    text = as_markdown(outcome)
+    write_atomically(folder / f"{outcome.name}.md", lambda path: path.write_text(text))
+    if experiment.draw is not None and any(any(table.rows.values()) for table in outcome.tables):
+        from fedrf.paper.figures import write_figure
+
+        write_figure(outcome, experiment.draw, folder)
+    return outcome
