@@ -20,7 +20,7 @@ GAMMA, SIGMA = 0.1, 3.0
 def approximation(count: int, num_features: int, seed: int) -> Job:
     """Return the job for n samples and N random frequencies."""
     settings = {"count": count, "num_features": num_features, "seed": seed}
-    return job("approximation", settings, 0.5 + (count / 400) ** 2)
+    return job(f"{__name__}:run_approximation", settings, 0.5 + (count / 400) ** 2)
 
 
 def run_approximation(settings: Mapping[str, Any], folder: Path, session: object) -> dict[str, float]:

@@ -43,7 +43,7 @@ def alignment(
         "search": search,
     }
     points = 1 + search * len(GAMMAS) * len(SIGMAS)
-    return job("alignment", settings, 2 + points * CLASSIFIER_SECONDS)
+    return job(f"{__name__}:run_alignment", settings, 2 + points * CLASSIFIER_SECONDS)
 
 
 def gamma_path(
@@ -57,7 +57,7 @@ def gamma_path(
         "parameters": {"dim": 100},
         "powers": list(powers),
     }
-    return job("gamma-path", settings, 5 + len(powers))
+    return job(f"{__name__}:run_gamma_path", settings, 5 + len(powers))
 
 
 def run_alignment(settings: Mapping[str, Any], folder: Path, session: object) -> dict[str, float]:

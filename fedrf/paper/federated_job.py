@@ -27,7 +27,7 @@ def federated(settings: Mapping[str, Any]) -> Job:
     config = resolve_config(None, settings)
     clients = len(clients_of(config)[0]) + 1
     cost = START_SECONDS + ROUND_SECONDS * clients * config.train.rounds
-    return Job("federated", config.model_dump(mode="json"), config.digest, cost)
+    return Job(f"{__name__}:run_federated", config.model_dump(mode="json"), config.digest, cost)
 
 
 def run_federated(settings: Mapping[str, Any], folder: Path, session: RaySession | None) -> dict[str, float]:

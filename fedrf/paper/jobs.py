@@ -15,26 +15,19 @@ from fedrf.paper.plan import Job
 if TYPE_CHECKING:
     from fedrf.runtime.ray import RaySession
 
-# Imported when they are run: they need torch.
-KINDS = {
-    "federated": "fedrf.paper.federated_job:run_federated",
-    "alignment": "fedrf.paper.closed_form_job:run_alignment",
-    "gamma-path": "fedrf.paper.closed_form_job:run_gamma_path",
-    "approximation": "fedrf.paper.approximation_job:run_approximation",
-}
 RESULT = "result.json"
 
 
 def run_job(
-    kind: str, settings: Mapping[str, Any], folder: Path, session: RaySession | None = None
+    function: str, settings: Mapping[str, Any], folder: Path, session: RaySession | None = None
 ) -> dict[str, float]:
     """Run a job, write its result, and return it."""
-    module, _, name = KINDS[kind].partition(":")
-    function: Callable[..., dict[str, float]] = getattr(import_module(module), name)
+    module, _, name = function.partition(":")
+    compute: Callable[..., dict[str, float]] = getattr(import_module(module), name)
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    values = function(settings, folder, session)
-    content = {"kind": kind, "settings": settings, "values": values, "seconds": time.perf_counter() - start}
+    values = compute(settings, folder, session)
+    content = {"function": function, "settings": settings, "values": values, "seconds": time.perf_counter() - start}
     write_atomically(folder / RESULT, lambda path: path.write_text(json.dumps(content)))
     return values
 

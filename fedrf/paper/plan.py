@@ -23,8 +23,8 @@ class Job:
 
     Attributes
     ----------
-    kind
-        A key of `fedrf.paper.jobs.KINDS`.
+    function
+        What computes it, as `package.module:function`: takes the settings, the folder of the job and a Ray session.
     settings
         Plain values that determine the result.
     digest
@@ -33,7 +33,7 @@ class Job:
         Approximate seconds in one thread of a processor of 2026; only ratios matter once jobs have been timed.
     """
 
-    kind: str
+    function: str
     settings: Mapping[str, Any]
     digest: str
     cost: float
@@ -100,7 +100,7 @@ class Experiment:
     has_average: bool = False
 
 
-def job(kind: str, settings: Mapping[str, Any], cost: float) -> Job:
+def job(function: str, settings: Mapping[str, Any], cost: float) -> Job:
     """Return a job that is named by the hash of its settings."""
-    text = json.dumps([kind, {key: value for key, value in settings.items() if key != "root"}], sort_keys=True)
-    return Job(kind, settings, hashlib.sha256(text.encode()).hexdigest()[:12], cost)
+    text = json.dumps([function, {key: value for key, value in settings.items() if key != "root"}], sort_keys=True)
+    return Job(function, settings, hashlib.sha256(text.encode()).hexdigest()[:12], cost)

@@ -77,7 +77,7 @@ def _fill(pool: ProcessPoolExecutor, waiting: list[Job], store: JobStore, proces
     while running or (waiting and not stop() and not broken):
         while waiting and len(running) < processes and not stop() and not broken:
             job = waiting.pop(0)
-            running[pool.submit(run_job, job.kind, job.settings, store.folder_of(job))] = job
+            running[pool.submit(run_job, job.function, job.settings, store.folder_of(job))] = job
         done, _ = wait(running, POLL_SECONDS, FIRST_COMPLETED)
         for future in done:
             job, error = running.pop(future), future.exception()
@@ -119,7 +119,7 @@ def _on_cluster(pending: Sequence[Job], store: JobStore, address: str) -> Callab
     def run(stop: Stop) -> Ended:
         from fedrf.runtime.ray import run_side_by_side
 
-        calls = {job.digest: (job.kind, dict(job.settings), store.folder_of(job)) for job in pending}
+        calls = {job.digest: (job.function, dict(job.settings), store.folder_of(job)) for job in pending}
         by_digest = {job.digest: job for job in pending}
         for digest, error in run_side_by_side(run_job, calls, address, stop):
             yield by_digest[digest], None if error is None else _line(error)

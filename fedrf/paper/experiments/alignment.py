@@ -9,6 +9,7 @@ from typing import Any
 from fedrf.paper.closed_form_job import alignment, gamma_path
 from fedrf.paper.figures import draw_accuracy_over_time, draw_gamma
 from fedrf.paper.plan import Cell, Experiment, Plan
+from fedrf.paper.published import published
 from fedrf.paper.setting import Domains, Setting
 
 DIM = 100
@@ -89,10 +90,9 @@ def kernels(setting: Setting, features: str) -> Plan:
 def fig6(setting: Setting) -> Plan:
     """Return the accuracy of TCA and R-TCA over γ, Amazon to Webcam."""
     data = setting.office31_features()
-    step = 0.5 if setting.quick else 0.1
     cells = []
-    for table, estimator, low in (("TCA", "tca", -1.0), ("R-TCA", "r-tca", -2.5)):
-        powers = [f"{low + step * number:.2f}" for number in range(round((3.5 - low) / step) + 1)]
+    for table, estimator in (("TCA", "tca"), ("R-TCA", "r-tca")):
+        powers = published("fig6-gamma").tables[table].columns[:: 5 if setting.quick else 1]
         job = gamma_path(data, ("A", "W"), estimator, powers, root=setting.root)
         cells += [Cell("accuracy", power, job, power, table) for power in powers]
         cells += [Cell(table, end, job, end, "informative interval") for end in ("low", "high")]

@@ -1,0 +1,16 @@
+"""Small computations that the tests run as jobs, in other processes."""
+
+import os
+
+
+def double(settings, folder, session):
+    (folder / "calls").open("a").write("x")
+    return {"accuracy": 2 * settings["x"]}
+
+
+def fail(settings, folder, session):
+    raise ValueError("no such thing\nand a second line")
+
+
+def die(settings, folder, session):
+    os._exit(1)
