@@ -72,7 +72,7 @@ def check_method(config: Config) -> None:
 
 
 def check_aggregation(config: Config) -> None:
-    """Check that the aggregation rule can be used in this mode and with this method."""
+    """Check that the aggregation rule can be used in this mode, with this method and with this classifier."""
     federation = config.federation
     rule = AGGREGATION_RULES.find(federation.aggregation)
     if rule.asynchronous and federation.mode == "sync":
@@ -81,6 +81,11 @@ def check_aggregation(config: Config) -> None:
         raise ValueError(
             f"federation.aggregation={federation.aggregation} needs a method that weighs sources; "
             f"method={config.method} does not"
+        )
+    if rule.matches_neurons and config.model.classifier == "linear":
+        raise ValueError(
+            f"federation.aggregation={federation.aggregation} matches hidden neurons, and "
+            f"model.classifier={config.model.classifier} has none: allowed: mlp"
         )
 
 

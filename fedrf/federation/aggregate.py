@@ -15,6 +15,7 @@ from fedrf.protocol.aggregation import Array, combine
 from fedrf.protocol.async_aggregation import AsyncPart
 from fedrf.protocol.message import ArrayMessage
 from fedrf.protocol.messages import PARTS
+from fedrf.protocol.sizes import classifier_widths
 
 Accepted = dict[str, ArrayMessage]
 
@@ -72,7 +73,8 @@ class Aggregate:
             if senders:
                 shares = np.array(list(self._weights(senders, part).values()), dtype=np.float64)
                 shares = shares if shares.any() else np.ones_like(shares)  # all clients with a weight are missing
-                average = combine(rule, [entries[name][part].values for name in senders], shares)
+                sent = [entries[name][part].values for name in senders]
+                average = combine(rule, sent, shares, self._matched_widths(part))
                 self._set(part, average, set(self.sources))
                 combined.add(part)
         return combined
@@ -92,9 +94,8 @@ class Aggregate:
                 members = chosen.classifier if part == "classifier" else chosen.aligner
                 names = [name for name in self.sources if name in members or name == sender]
                 weights, async_part = self._weights((*names, self.target), part), self.async_parts[part]
-                average = async_part.add(
-                    sender, accepted[part].values, version, self.age, weights, self.config.federation
-                )
+                values, widths = accepted[part].values, self._matched_widths(part)
+                average = async_part.add(sender, values, version, self.age, weights, self.config.federation, widths)
                 if average is not None:
                     self._set(part, average, chosen.mean_embedding)
                     async_part.current = self.current[part]
@@ -126,6 +127,11 @@ class Aggregate:
         if is_balanced and self.target in weights and len(weights) > 1:
             weights[self.target] = sum(weight for name, weight in weights.items() if name != self.target)
         return weights
+
+    def _matched_widths(self, part: str) -> tuple[int, ...]:
+        """Return the widths of the layers of a part whose hidden neurons the rule matches; none if it matches none."""
+        rule = AGGREGATION_RULES.find(self.config.federation.aggregation)
+        return classifier_widths(self.config) if rule.matches_neurons and part == "classifier" else ()
 
     def _set(self, part: str, average: Array, members: Set[str]) -> None:
         """Store an average, after what the method does to it."""

@@ -28,6 +28,8 @@ BUILT_IN = {
     "fda": "fedrf.methods.fda:FDA",
     "kd3a": "fedrf.methods.kd3a:KD3A",
     "pooled": "fedrf.methods.pooled:Pooled",
+    "pooled-ddc": "fedrf.methods.pooled:PooledDDC",
+    "pooled-dan": "fedrf.methods.pooled:PooledDAN",
     "pooled-dann": "fedrf.methods.pooled:PooledDANN",
     "pooled-cdan": "fedrf.methods.pooled:PooledCDAN",
     "target-oracle": "fedrf.methods.pooled:TargetOracle",

@@ -1,8 +1,9 @@
 """References that are not federated: one client has the samples of all sources, and possibly those of the target.
 
-`pooled` trains on all sources together. `pooled-dann` and `pooled-cdan` add a discriminator between sources and target
-(Ganin et al. 2016, Long et al. 2018). `target-oracle` trains with the labels of half of the target's samples and is
-scored on the other half: an oracle, an upper bound for methods without these labels.
+`pooled` trains on all sources together. `pooled-ddc` and `pooled-dan` add the MMD between sources and target (Tzeng et
+al. 2014, Long et al. 2015), `pooled-dann` and `pooled-cdan` a discriminator between them (Ganin et al. 2016, Long et
+al. 2018). `target-oracle` trains with the labels of half of the target's samples and is scored on the other half: an
+oracle, an upper bound for methods without these labels.
 
 Sent: all samples once, in the size that they have on disk (`samples` in the ledger, which grows with n), and every T
 rounds G, W and C up, down to the target, and back: an average over one client is handled like any other.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from fedrf.methods.adversary import conditioned, domain_discriminator, growing_strength, pair_loss
 from fedrf.methods.averaging import NETWORK
 from fedrf.methods.base import Inbox, Losses, Method, classification_loss
+from fedrf.methods.sample_mmd import gaussian_mmd, multi_kernel_mmd
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,6 +34,36 @@ class Pooled(Method):
     target_trains = ()
     pooling: ClassVar[Literal["none", "sources", "all", "oracle"]] = "sources"
     bytes_per_round = "4 * 3 * (G + W + C) / T"
+
+
+class PooledDDC(Pooled):
+    """MMD between pooled sources and target, for one Gaussian kernel on the aligned features."""
+
+    name = "pooled-ddc"
+    summary = "not federated: DDC on the samples of all domains"
+    pooling = "all"
+
+    def source_loss(self, model: DomainModel, batch: Batch, features: Tensor, inbox: Inbox, config: Config) -> Losses:
+        """Return cross-entropy + λ · MMD; the peer is a batch of the target's samples, which is trained on too."""
+        losses = classification_loss(model, batch, features, config)
+        mmd = self.discrepancy(model, model.align(features), inbox.peers[0])
+        return losses | {"loss": losses["loss"] + config.align.weight * mmd, "mmd": mmd.detach()}
+
+    def discrepancy(self, model: DomainModel, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the MMD between the aligned features of two batches."""
+        return gaussian_mmd(rows, others)
+
+
+class PooledDAN(PooledDDC):
+    """MMD between pooled sources and target, for several kernels and summed over two layers."""
+
+    name = "pooled-dan"
+    summary = "not federated: DAN on the samples of all domains"
+
+    def discrepancy(self, model: DomainModel, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the MMD between the aligned features of two batches, plus that between their logits."""
+        logits, other_logits = (model.classifier(model.scale * aligned) for aligned in (rows, others))
+        return multi_kernel_mmd(rows, others) + multi_kernel_mmd(logits, other_logits)
 
 
 class PooledDANN(Pooled):

@@ -33,11 +33,15 @@ class Rule:
         What weights are: equal, the clients' numbers of `samples`, or `chosen` by the target.
     asynchronous
         For rules that exist in async mode only: `mix` each update into the aggregate, or average a full `buffer`.
+    matches_neurons
+        Whether hidden neurons of the clients' classifiers are put in a common order before `combine` gets them. Needs a
+        classifier with hidden layers, and a rule of both modes.
     """
 
     combine: Callable[[Sequence[Array], Weights], Array]
     weights: Literal["equal", "samples", "chosen"] = "equal"
     asynchronous: Literal["mix", "buffer"] | None = None
+    matches_neurons: bool = False
 
 
 def mean(clients: Sequence[Array], weights: Weights) -> Array:
@@ -107,6 +111,7 @@ BUILT_IN = {
     "trimmed": Rule(trimmed_mean),
     "krum": Rule(krum),
     "geometric-median": Rule(geometric_median),
+    "fedma": Rule(mean, weights="samples", matches_neurons=True),
     "fedasync": Rule(mean, asynchronous="mix"),
     "fedbuff": Rule(mean, asynchronous="buffer"),
 }
@@ -124,8 +129,15 @@ def accept(definition: object) -> Rule:
     return rule
 
 
-def combine(rule: Rule, clients: Sequence[Array], weights: Weights) -> Array:
-    """Apply a rule and check its result."""
+def combine(rule: Rule, clients: Sequence[Array], weights: Weights, widths: Sequence[int] = ()) -> Array:
+    """Apply a rule and check its result.
+
+    With `widths`, those of a network's layers, hidden neurons of the clients are matched first.
+    """
+    if widths:
+        from fedrf.protocol.matching import matched  # here, because SciPy takes a second to import
+
+        clients = matched(clients, widths, weights)
     try:
         result = rule.combine(clients, weights)
     except Exception as error:  # code of others can raise anything

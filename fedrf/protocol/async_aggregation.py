@@ -6,7 +6,7 @@ number of sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,10 +32,12 @@ class AsyncPart:
         age: Callable[[int], float],
         weights: dict[str, float],
         settings: FederationConfig,
+        widths: Sequence[int] = (),
     ) -> Array | None:
         """Add one client's values, trained from model version `version`; return the new aggregate if there is one.
 
-        Most rules combine the newest values of every member that are not too old, with the weights in `weights`.
+        Most rules combine the newest values of every member that are not too old, with the weights in `weights`. With
+        `widths`, those of a network's layers, hidden neurons are matched first.
         `fedasync` moves the aggregate towards each update; `fedbuff` waits for a full buffer.
         """
         if age(version) > settings.max_staleness:
@@ -55,4 +57,4 @@ class AsyncPart:
         ages = {name: age(self.newest[name][1]) for name in sorted(self.newest) if name in weights}
         usable = [name for name, rounds in ages.items() if rounds <= settings.max_staleness]
         discounted = [weights[name] * staleness_weight(ages[name], settings.staleness_exponent) for name in usable]
-        return combine(rule, [self.newest[name][0] for name in usable], np.array(discounted))
+        return combine(rule, [self.newest[name][0] for name in usable], np.array(discounted), widths)

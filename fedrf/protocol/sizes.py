@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from fedrf.protocol.messages import Greeting
 
 
+def classifier_widths(config: Config) -> tuple[int, ...]:
+    """Return the numbers of neurons in C, from the aligned features to the classes."""
+    dim, classes = config.model.dim, num_classes(config.data)
+    return (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Sizes of a run; None for those that clients have not told yet.
@@ -46,11 +52,9 @@ class Sizes:
     @classmethod
     def of(cls, config: Config, clients: int) -> Sizes:
         """Return the sizes that follow from the configuration."""
-        dim, classes, has_kernel = config.model.dim, num_classes(config.data), config.model.kernel != "none"
-        widths = (dim, classes) if config.model.classifier == "linear" else (dim, HIDDEN, HIDDEN, classes)
-        classifier = sum((before + 1) * after for before, after in pairwise(widths))
-        features = 2 * config.model.num_features if has_kernel else None
-        return cls(dim, config.train.batch_size, classifier, clients, features)
+        classifier = sum((before + 1) * after for before, after in pairwise(classifier_widths(config)))
+        features = 2 * config.model.num_features if config.model.kernel != "none" else None
+        return cls(config.model.dim, config.train.batch_size, classifier, clients, features)
 
     def agreed(self, greetings: Collection[Greeting]) -> Sizes:
         """Return the sizes that most clients told: messages of a client with another network are refused."""

@@ -137,6 +137,15 @@ def test_weights_of_the_target_need_a_method_that_sends_them():
         load_config(None, ["federation.aggregation=chosen"])
 
 
+def test_a_rule_that_matches_neurons_needs_hidden_layers():
+    message = (
+        r"^federation\.aggregation=fedma matches hidden neurons, and model\.classifier=linear has none: allowed: mlp$"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_config(None, ["federation.aggregation=fedma"])
+    load_config(None, ["federation.aggregation=fedma", "model.classifier=mlp"])
+
+
 def test_density_ratios_need_the_mean_embedding_of_the_target():
     held_out = ["track.select=dev", "data.validation=0.2"]
     assert load_config(None, held_out).digest == load_config(None, ["data.validation=0.2"]).digest

@@ -32,16 +32,31 @@ def test_async_a_slow_client_does_not_delay_the_others(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "rule"),
     [
-        *(("sync", rule) for rule in ("mean", "median", "trimmed", "krum", "geometric-median", "weighted")),
-        *(("async", rule) for rule in ("mean", "weighted", "fedasync", "fedbuff")),
+        *(("sync", rule) for rule in ("mean", "median", "trimmed", "krum", "geometric-median", "weighted", "fedma")),
+        *(("async", rule) for rule in ("mean", "weighted", "fedma", "fedasync", "fedbuff")),
     ],
 )
 def test_every_rule_trains(tmp_path, mode, rule):
     size = {"model.num_features": 100, "model.dim": 32, "train.batch_size": 32, "train.lr": 0.02, "train.rounds": 30}
     settings = {**TINY, **size, "adapt.when": "never", "federation.mode": mode, "federation.aggregation": rule}
+    settings["model.classifier"] = "mlp" if rule == "fedma" else "linear"
     result, _ = run_recorded({**settings, "track.evaluate_every": 30}, tmp_path / "run")
     assert result.target_accuracy > 0.3  # chance is 0.1
     assert bool(result.summary["communication"]["staleness"]) == (mode == "async")
+
+
+def test_matched_averaging_of_whole_networks_trains_and_repeats_its_bits(tmp_path):
+    settings = {
+        "method": "fedavg",
+        "model.classifier": "mlp",
+        "federation.aggregation": "fedma",
+        "federation.mode": "sync",
+        "data.target": "street",
+        "train.rounds": 60,
+    }
+    first, again = (fedrf.run(None, settings, out=tmp_path / name, local=True) for name in ("first", "again"))
+    assert first.target_accuracy > 0.5  # chance is 0.1
+    assert final_weights(first) == final_weights(again)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from PIL import Image
 
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
+from fedrf.config.registry import METHODS
 from fedrf.data.content import Arrays, ImageFiles
 from fedrf.data.domains import POOL, load_samples, oracle_halves
 from fedrf.data.samples import Samples
@@ -18,6 +19,8 @@ from fedrf.federation.channel import Channel
 from fedrf.federation.client import in_file
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.worker import open_samples
+from fedrf.models.extractors.builders import make_extractor
+from fedrf.models.network import DomainModel, NoRandomFeatures
 from fedrf.models.parts import named_parts
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from tests.methods.toys import (
@@ -28,12 +31,15 @@ from tests.methods.toys import (
     aligned,
     classification,
     conditioned_by_hand,
+    logits_of,
     new_client,
     reversed_loss,
     toy,
 )
 
 SAMPLE_BYTES = 5 * 4 + 8  # five numbers and a label
+FIVE = (0.25, 0.5, 1, 2, 4)  # widths of DAN's kernels, in units of the mean squared distance
+POOL_ALL = ("pooled-ddc", "pooled-dan", "pooled-dann", "pooled-cdan")
 
 
 @pytest.fixture
@@ -118,7 +124,7 @@ def opened(tmp_path, method, name):
     return samples, [call for call in calls if call[0] == "count_samples"]
 
 
-@pytest.mark.parametrize("method", ["pooled", "pooled-dann", "pooled-cdan", "target-oracle"])
+@pytest.mark.parametrize("method", ["pooled", *POOL_ALL, "target-oracle"])
 def test_only_the_oracle_gets_labels_of_the_target(tmp_path, method):
     target = load_samples(load_config(None, toy(tmp_path, method)), TARGET)
     at_target, counted = opened(tmp_path, method, TARGET)
@@ -132,7 +138,7 @@ def test_only_the_oracle_gets_labels_of_the_target(tmp_path, method):
         np.testing.assert_array_equal(pool.samples.labels, target.labels[trained])
     else:
         assert len(pool.samples) == COUNTS["clinic"] + COUNTS["ward"]
-    if method in ("pooled-dann", "pooled-cdan"):
+    if method in POOL_ALL:
         np.testing.assert_array_equal(pool.target_samples.array(), target.array())
         assert pool.target_samples.labels is None
     else:
@@ -142,7 +148,7 @@ def test_only_the_oracle_gets_labels_of_the_target(tmp_path, method):
 
 def moved_bytes(method):
     own = 10 if method == "target-oracle" else 42
-    without_labels = 20 if method in ("pooled-dann", "pooled-cdan") else 0
+    without_labels = 20 if method in POOL_ALL else 0
     return own * SAMPLE_BYTES + without_labels * (SAMPLE_BYTES - 8)
 
 
@@ -154,7 +160,7 @@ def copy_parameters(source, destination):
 
 def pooled_loop(config, folder, loss):
     """Train one network by Adam; return it, and its state after round 6, when the target received it last."""
-    pools_all = config.method in ("pooled-dann", "pooled-cdan")
+    pools_all = config.method in POOL_ALL
     target_samples = load_samples(config, TARGET).without_labels() if pools_all else None
     model, received = (new_client(config, POOL, folder, target_samples).module for _ in range(2))
     parameters = [parameter for part in named_parts(model).values() for parameter in part.values()]
@@ -186,17 +192,48 @@ def adversarial(is_conditional):
     return loss
 
 
+def mmd_by_hand(rows, others, factors):
+    """Return the MMD for the mean of Gaussian kernels, as means over all pairs; widths are constants."""
+    count, both = len(rows) + len(others), (rows, others)
+    squared = [[((one[:, None] - other[None]) ** 2).sum(2) for other in both] for one in both]
+    width = sum(part.detach().sum() for row in squared for part in row) / (count * (count - 1))
+    (own, cross), (_, other) = [
+        [sum((-part / (factor * width)).exp().mean() for factor in factors) / len(factors) for part in row]
+        for row in squared
+    ]
+    return own + other - 2 * cross
+
+
+def with_mmd(discrepancy):
+    def loss(model, batch):
+        rows, others = aligned(model, batch.inputs), aligned(model, batch.target_inputs)
+        return supervised(model, batch) + 0.5 * discrepancy(model, rows, others)
+
+    return loss
+
+
+def ddc(model, rows, others):
+    return mmd_by_hand(rows, others, (1,))
+
+
+def dan(model, rows, others):
+    on_logits = mmd_by_hand(logits_of(model, rows), logits_of(model, others), FIVE)
+    return mmd_by_hand(rows, others, FIVE) + on_logits
+
+
 @pytest.mark.parametrize(
     ("method", "loss"),
     [
         ("pooled", supervised),
+        ("pooled-ddc", with_mmd(ddc)),
+        ("pooled-dan", with_mmd(dan)),
         ("pooled-dann", adversarial(False)),
         ("pooled-cdan", adversarial(True)),
         ("target-oracle", supervised),
     ],
 )
 def test_a_run_equals_centralised_training(tmp_path, method, loss):
-    """With a discriminator, W and G also learn from the samples of the target."""
+    """With MMD or a discriminator, W and G also learn from the samples of the target."""
     overrides = toy(tmp_path, method, align__weight=0.5)
     config = load_config(None, overrides)
     model, received = pooled_loop(config, tmp_path, loss)
@@ -212,3 +249,17 @@ def test_a_run_equals_centralised_training(tmp_path, method, loss):
     target = load_samples(config, TARGET)
     scored = oracle_halves(target, 0)[1] if method == "target-oracle" else np.arange(20)
     assert run.result.target_accuracy == pytest.approx((predicted == target.labels)[scored].mean())
+
+
+def test_the_layers_of_dan_are_the_aligned_features_and_the_logits_of_any_classifier():
+    torch.manual_seed(0)
+    model = DomainModel(make_extractor("identity", (5,)), NoRandomFeatures(5), 4, 3, classifier="mlp", scale=2.0)
+    rows, others = torch.randn(6, 4), torch.randn(3, 4) + 1
+
+    def logits(values):
+        first, second, last = ((layer.weight.T, layer.bias) for layer in model.classifier[::2])
+        hidden = (2.0 * values @ first[0] + first[1]).relu()
+        return (hidden @ second[0] + second[1]).relu() @ last[0] + last[1]
+
+    expected = mmd_by_hand(rows, others, FIVE) + mmd_by_hand(logits(rows), logits(others), FIVE)
+    torch.testing.assert_close(METHODS.find("pooled-dan").discrepancy(model, rows, others), expected)
