@@ -103,7 +103,8 @@ class Method:
     bytes_per_round
         What is sent in a round, in bytes, as a formula that a test evaluates. K sources; G, W, C and D are the numbers
         of values in extractor, aligner, classifier and auxiliary network, S = 2N those in Σℓ, m those in an aligned
-        sample; B samples are in a batch; P bytes are in a ciphertext; C is averaged every T rounds, W every A rounds.
+        sample; B samples are in a batch; P bytes are in a ciphertext; C is averaged every T rounds, W every
+        A and G every E.
     """
 
     name: ClassVar[str]

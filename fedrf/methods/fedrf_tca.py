@@ -39,7 +39,8 @@ class FedRFTCA(Method):
     settings = {
         "align.message": "batch",
         "align.step": "gradient",
-        "model.sharing": "local",
+        "model.sharing": "averaged",
+        "model.extractor_interval": 1,
         "model.classifier": "mlp",
         "adapt.when": "never",
         "adapt.pseudo_labels": 0.0,
@@ -50,7 +51,7 @@ class FedRFTCA(Method):
     }
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
-    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 2) * W / A + (2*K + 1) * C / T)"
+    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 2) * (W / A + G / E) + (2*K + 1) * C / T)"
 
     def parts_trained_by_target(self, config: Config) -> tuple[str, ...]:
         """Return W and G, unless the coordinator takes the step against the discrepancy in closed form."""

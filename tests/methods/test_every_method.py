@@ -89,7 +89,11 @@ def sizes(result):
         for letter, prefix in (("G", "adapter"), ("W", "aligner"), ("C", "classifier"), ("D", "companion"))
     }
     federation = result.config.federation
-    intervals = {"A": federation.aligner_interval, "T": federation.classifier_interval}
+    intervals = {
+        "A": federation.aligner_interval,
+        "T": federation.classifier_interval,
+        "E": result.config.model.extractor_interval,
+    }
     return {**counts, **intervals, "K": len(SOURCES), "S": 2 * NUM_FEATURES, "m": DIM, "B": BATCH, "P": 512}
 
 
