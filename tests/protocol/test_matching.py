@@ -13,7 +13,7 @@ from fedrf.config.loader import load_config
 from fedrf.federation.aggregate import Aggregate
 from fedrf.models.network import make_classifier
 from fedrf.protocol.aggregation import BUILT_IN, combine, mean
-from fedrf.protocol.matching import matched
+from fedrf.protocol.matching import matched, nearest_order
 from fedrf.protocol.messages import Aligner, Classifier
 from fedrf.protocol.schedule import participants_of
 from fedrf.protocol.sizes import classifier_widths
@@ -151,6 +151,13 @@ def test_equal_networks_pass_through_even_if_some_neurons_differ_only_in_their_o
     values = flat(network)
     for result in matched([values] * 3, TINY, np.array([1.0, 0.3, 0.7])):
         np.testing.assert_array_equal(result, values)
+
+
+def test_an_order_stays_unless_another_one_is_nearer():
+    order = np.array([2, 0, 1])
+    assert nearest_order(np.ones((3, 2)), np.ones((3, 2)), order) is order
+    rows = np.array([[0.0], [5.0], [9.0]])
+    np.testing.assert_array_equal(nearest_order(rows[[1, 2, 0]], rows, order), [1, 2, 0])
 
 
 def test_a_client_without_weight_changes_nothing():
