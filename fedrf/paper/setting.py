@@ -95,7 +95,7 @@ class Setting:
             "model.num_features": 1000,
             "model.dim": 100,
             "train.rounds": self.rounds,
-            "train.lr": 0.003 if self.quick else 0.001,
+            "train.lr": 0.001,
             "federation.mode": "sync",
             "track.evaluate_every": self.rounds,
         }
@@ -125,7 +125,12 @@ class Setting:
         if not self.quick:
             names = self._domains("digit-five", DIGIT_FIVE)
             return Domains({"data.name": "digit-five", "data.samples": 25_000, "model.extractor": "resnet50"}, names)
-        settings: dict[str, Any] = {"data.name": "digit-five", "data.samples": 2000, "model.extractor": "gradients"}
+        settings: dict[str, Any] = {
+            "data.name": "digit-five",
+            "data.samples": 2000,
+            "model.extractor": "gradients",
+            "train.lr": 0.003,
+        }
         names = self._present("digit-five", DIGIT_FIVE)
         backbone = "Histograms of oriented gradients and a small residual block that is trained, instead of ResNet-50."
         if len(names) > 1:
@@ -151,7 +156,8 @@ class Setting:
             "VisDA-C is not on this machine: embedded digits take its place, rendered (synthetic) to handwritten "
             "(real), with histograms of oriented gradients. These numbers show that the recipe works, no more."
         )
-        return Domains({"data.name": "digits"}, {"S": "rendered", "T": "handwritten"}, (note,))
+        settings = {"data.name": "digits", "train.lr": 0.003}
+        return Domains(settings, {"S": "rendered", "T": "handwritten"}, (note,))
 
     def office31_features(self) -> Domains:
         """Return DeCAF6 features of Office-31; quick, those of EfficientNet-Lite0."""
