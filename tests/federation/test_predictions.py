@@ -1,5 +1,6 @@
 import csv
 
+import numpy as np
 import torch
 
 from fedrf.federation.predictions import write_predictions
@@ -8,7 +9,7 @@ from fedrf.federation.predictions import write_predictions
 def test_a_line_for_each_sample_whatever_it_is_called(tmp_path):
     names = ["plain.jpg", 'with, "signs".jpg', b"caf\xe9.jpg".decode(errors="surrogateescape")]
     probabilities = torch.tensor([[0.9, 0.1], [0.25, 0.75], [0.5001, 0.4999]])
-    write_predictions(tmp_path / "predictions.csv", names, ("cat", "dog"), probabilities)
+    write_predictions(tmp_path / "predictions.csv", np.arange(3), names, ("cat", "dog"), probabilities)
     with (tmp_path / "predictions.csv").open(errors="surrogateescape", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["sample"] for row in rows] == names
