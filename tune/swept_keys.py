@@ -6,6 +6,7 @@ from fedrf.config.participation import is_empty
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 from fedrf.methods.base import Method
+from fedrf.methods.fedrf_tca import FedRFTCA
 
 
 def check_key(key: str, early_stopping: bool) -> None:
@@ -29,6 +30,8 @@ def setting_without_effect(config: Config, key: str) -> str | None:
         return no_embeddings
     if key in ("model.sigma", "model.num_features") and config.model.kernel == "none":
         return "model.kernel=none"
+    if key == "train.extractor_lr_factor" and config.model.sharing == "frozen":
+        return "model.sharing=frozen"
     if key == "federation.classifier_interval" and federation.prediction == "vote":
         return "federation.prediction=vote"
     return None
@@ -37,4 +40,5 @@ def setting_without_effect(config: Config, key: str) -> str | None:
 def _has_weighted_loss(config: Config) -> bool:
     """Return whether λ (`align.weight`) weights a loss of the method other than the one on mean embeddings Σℓ."""
     method = METHODS.find(config.method)
-    return method.target_steps is not None or method.pooling == "all" or ":" in config.method
+    aligns_samples = bool(method.target_trains) and not isinstance(method, FedRFTCA)
+    return aligns_samples or method.pooling == "all" or ":" in config.method

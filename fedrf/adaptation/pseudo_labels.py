@@ -110,7 +110,7 @@ def trust(guesses: Tensor, other_guesses: Tensor) -> float:
 def neighbours(rows: Tensor) -> Tensor:
     """Return the positions of the most similar other rows, (n, NEIGHBOURS), among at most MAX_CANDIDATES of them."""
     count = min(len(rows), MAX_CANDIDATES)
-    candidates = torch.arange(count, device=rows.device) * len(rows) // count  # evenly spaced
+    candidates = torch.arange(count, device=rows.device) * len(rows) // count  # evenly spaced, of shuffled rows
     candidate_rows, nearest = rows[candidates], []
     for start in range(0, len(rows), NEIGHBOUR_BLOCK):
         block = rows[start : start + NEIGHBOUR_BLOCK]

@@ -27,7 +27,11 @@ RIDGES = torch.logspace(-4, 0, 9, dtype=torch.float64)  # candidates for ρ, rel
 
 
 def evenly(count: int, most: int = MAX_SAMPLES) -> NDArray[np.int64]:
-    """Return at most `most` of `count` positions, evenly spaced, because samples are often sorted by class."""
+    """Return at most `most` of `count` positions, evenly spaced.
+
+    The samples of a domain are shuffled when they are loaded, so these are random ones. Pooled samples are those of one
+    domain after the other, and even spaces give each domain its share.
+    """
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 

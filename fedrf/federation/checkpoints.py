@@ -15,7 +15,7 @@ from uuid import uuid4
 from fedrf.files import write_atomically
 
 KEPT_VERSIONS = 2
-FORMAT = 2  # of the coordinator's files
+FORMAT = 3  # of the files; a client's checkpoint refers to samples by their positions
 
 
 class RunTakenOverError(RuntimeError):

@@ -85,7 +85,7 @@ class LocalSamples:
         return self.rows.pieces(self.training, PIECE)
 
     def some_positions(self) -> Integers:
-        """Return the positions of at most `PIECE` samples to train with, spread evenly."""
+        """Return the positions of at most `PIECE` samples to train with, evenly spaced among all of them."""
         positions: Integers = self.training[evenly(len(self.training), PIECE)]
         return positions
 

@@ -99,7 +99,10 @@ def disentangling_loss(model: DomainModel, batch: Batch, features: Tensor) -> Te
 
 
 def spread(rows: Tensor, clusters: int) -> float:
-    """Return the mean squared distance to the nearest of so many centres, by k-means from evenly spaced rows."""
+    """Return the mean squared distance to the nearest of so many centres, by k-means.
+
+    The first centres are evenly spaced rows. Samples are shuffled when they are loaded, so these are random ones.
+    """
     from fedrf.adaptation.scores import evenly
 
     centres = rows[torch.from_numpy(evenly(len(rows), min(clusters, len(rows))))]

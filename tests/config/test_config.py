@@ -64,7 +64,10 @@ def test_every_key_is_described():
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        ("train.roundz=3", "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, optimizer, proximal, label_"),
+        (
+            "train.roundz=3",
+            "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, extractor_lr_factor, optimizer",
+        ),
         ("colour=red", "colour='red': unknown key; allowed: method, seed"),
         ("method=magic", "method=magic: allowed: fedrf-plus, fedrf-tca, source-only, source-average"),
         ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),

@@ -46,10 +46,10 @@ def exchanges(calls):
     return [(arguments[0], answer) for name, arguments, answer in calls if name == "exchange"]
 
 
-def new_client(config, name, folder, target_samples=None):
-    """A client that has greeted, but does not train."""
+def new_client(config, name, folder, target_samples=None, samples=None):
+    """A client that has greeted, but does not train; it has the samples of a run unless others are given."""
     sources, target = clients_of(config)
-    samples, sigma = load_samples(config, name), config.model.sigma
+    samples, sigma = samples or load_samples(config, name), config.model.sigma
 
     def call(method, *arguments):
         assert method == "greet"

@@ -1,10 +1,13 @@
-"""Participants and batches of a round, written down a second time from the documentation.
+"""Participants, batches and steps of a round, written down a second time from the documentation.
 
 Tests compare a federation with these functions, which use nothing of the code under test: docs/protocol.md says how
-sets and batches follow from the seed.
+sets, the order of samples and batches follow from the seed, docs/methods.md which steps a client takes.
 """
 
+from zlib import crc32
+
 import numpy as np
+import torch
 
 
 def participants(sources, config, number):
@@ -51,3 +54,16 @@ def batch_rows(config, position, count, number):
     epoch, index = divmod(number - 1, max(1, count // size))
     order = np.random.RandomState([config.seed, position, epoch, 0xDA7A]).permutation(count)
     return order[index * size : (index + 1) * size]
+
+
+def shuffled_rows(config, domain, count):
+    """Return the positions of a client's samples in its domain, in the order that the client uses."""
+    return np.random.RandomState([config.seed, crc32(domain.encode()), 0x5F1E]).permutation(count)
+
+
+def new_optimizer(model, is_target, lr):
+    """Return Adam for W, G and C at a source, and plain steps of 100 · lr for W and G at the target."""
+    trained = [model.aligner, *model.extractor.adapter.parameters()]
+    if is_target:
+        return torch.optim.SGD(trained, lr=100 * lr)
+    return torch.optim.Adam([*trained, *model.classifier.parameters()], lr=lr)

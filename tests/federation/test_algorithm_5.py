@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from fedrf.config.loader import load_config
-from fedrf.data.domains import clients_of
+from fedrf.data.domains import clients_of, load_domain
 from fedrf.federation.client import in_file
 from tests.federation.recording import SYNC, new_client, run_recorded
-from tests.federation.reference import batch_rows, participants
+from tests.federation.reference import batch_rows, new_optimizer, participants, shuffled_rows
 
 LITERAL = {**SYNC, "method": "fedrf-tca", "model.sigma": 1.0}
 
@@ -20,19 +20,18 @@ def algorithm_5(config, folder):
     """Return the model of each client after all rounds."""
     sources, target = clients_of(config)
     names = (*sources, target)
-    clients = {name: new_client(config, name, folder) for name in names}
+    in_file_order = {name: load_domain(config.data, name) for name in names}
+    clients = {name: new_client(config, name, folder, samples=in_file_order[name]) for name in names}
+    order = {name: shuffled_rows(config, name, len(in_file_order[name])) for name in names}
     models = {name: copy.deepcopy(clients[name].module) for name in names}
-    federation, lr, optimizers = config.federation, config.train.lr, {}
-    for name, model in models.items():
-        classifier = [] if name == target else list(model.classifier.parameters())
-        trained = [model.aligner, *model.extractor.adapter.parameters(), *classifier]
-        optimizers[name] = torch.optim.Adam(trained, lr=lr)
+    optimizers = {name: new_optimizer(model, name == target, config.train.lr) for name, model in models.items()}
+    federation = config.federation
     for number in range(1, config.train.rounds + 1):
         embedders, aligner_senders, classifier_senders = participants(sources, config, number)
         features, labels = {}, {}
         for position, name in enumerate(names):
             samples = clients[name].module.samples
-            rows = batch_rows(config, position, len(samples.rows), number)
+            rows = order[name][batch_rows(config, position, len(samples.rows), number)]
             features[name] = models[name].features(samples.rows[rows])
             labels[name] = None if name == target else samples.labels[rows]
         own = {name: rows.mean(0) for name, rows in features.items()}

@@ -1,5 +1,6 @@
 """Files of checkpoints: a write that fails half-way leaves the version before it intact."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,11 @@ def test_a_run_continues_from_the_version_before_a_checkpoint_that_was_written_h
     assert final_weights(resumed) == final_weights(undisturbed)
 
 
-def test_a_file_of_another_format_is_refused_in_one_line(tmp_path):
-    import pickle
-
+@pytest.mark.parametrize("content", [(b"state", {"a": 4}), (2, b"state", {"a": 4})], ids=["1", "2"])
+def test_a_file_of_another_format_is_refused_in_one_line(tmp_path, content):
+    """Format 2 is from before rows were shuffled: its clients refer to other samples."""
     files = CoordinatorFiles.claim(tmp_path)
-    (files.folder / "000004.pickle").write_bytes(pickle.dumps((b"state", {"a": 4})))
+    (files.folder / "000004.pickle").write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=r"000004.pickle was written by another version of fedrf .* start a new run"):
         files.load()
 

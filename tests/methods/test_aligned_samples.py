@@ -73,7 +73,9 @@ def test_both_sides_descend_the_distance_between_batches(tmp_path, method, more)
     overrides = toy(tmp_path, method, align__weight=WEIGHT, **more)
     loss = with_distance(DISTANCES[method])
     expected = plain_loop(load_config(None, overrides), tmp_path, loss, target_trains=TARGET_TRAINS)
-    assert_same_networks(RecordedRun(overrides, tmp_path), expected, 1e-4)
+    # A weight whose gradient is almost 0 moves with rounding errors, which Adam enlarges. A tenth more of the distance
+    # would change weights by 0.02.
+    assert_same_networks(RecordedRun(overrides, tmp_path), expected, 1e-3)
 
 
 @pytest.mark.parametrize("method", DISTANCES)

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
 from fedrf.config.registry import METHODS
+from fedrf.data.domains import load_samples
 from fedrf.methods.base import Inbox
 from fedrf.methods.fada import disentangling_loss, spread
 from tests.federation.recording import new_client
@@ -26,6 +28,24 @@ def test_spread_by_hand_and_in_limiting_cases():
     assert spread(rows, 2) == pytest.approx((1 + 1 + 9 + 9) / 4)
     assert spread(rows, 9) == 0  # more clusters than samples
     assert spread(torch.ones(5, 2), 3) == 0  # empty clusters
+
+
+def test_clusters_do_not_depend_on_the_order_of_the_file(tmp_path):
+    """Without the shuffle, k-means on a sorted file would begin with one row of each class and find all classes."""
+    random, labels, seeds = np.random.RandomState(0), np.repeat(np.arange(6), 20), 50
+    rows = 5 * np.eye(6)[labels] + random.randn(120, 6)
+    spreads = {}
+    for folder, order in (("sorted", np.arange(120)), ("permuted", random.permutation(120))):
+        (tmp_path / folder).mkdir()
+        for name in ("a", "t"):
+            save_file({"features": rows[order], "labels": labels[order]}, tmp_path / folder / f"{name}.safetensors")
+        keys = {"data.name": "features", "data.root": str(tmp_path / folder), "data.target": "t"}
+        clients = (load_samples(load_config(None, {**keys, "seed": seed}), "t") for seed in range(seeds))
+        spreads[folder] = np.array([spread(torch.from_numpy(samples.array()), 6) for samples in clients])
+    error = np.hypot(*(values.std(ddof=1) / seeds**0.5 for values in spreads.values()))
+    assert abs(spreads["sorted"].mean() - spreads["permuted"].mean()) < 3 * error
+    all_found = k_means_spread(rows, 5 * np.eye(6))
+    assert min(values.mean() for values in spreads.values()) > 1.3 * all_found
 
 
 def test_attention_prefers_the_source_with_tighter_clusters(tmp_path):

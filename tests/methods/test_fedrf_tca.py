@@ -1,8 +1,10 @@
-"""FedRF-TCA: the gradients of both losses, messages of peers as constants, and the proximal step."""
+"""FedRF-TCA: the gradients of both losses, messages of peers as constants, the target's step, and the proximal step."""
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
 from fedrf.config.registry import METHODS
@@ -12,6 +14,9 @@ from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel
 from fedrf.models.parts import named_parts
 from fedrf.tca.random_features import RandomFourierFeatures
+from tests.federation.recording import new_client
+from tests.federation.reference import batch_rows, shuffled_rows
+from tests.methods.toys import SOURCES, TARGET, RecordedRun, toy
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ FEDRF_TCA, CONFIG = METHODS.find("fedrf-tca"), load_config(None, ["method=fedrf-
 
 def peers(count, size=40):
     torch.manual_seed(2)
-    return tuple(torch.nn.functional.normalize(torch.randn(size), dim=0).requires_grad_() for _ in range(count))
+    return tuple(normalize(torch.randn(size), dim=0).requires_grad_() for _ in range(count))
 
 
 def gradient(model, loss):
@@ -99,6 +104,39 @@ def test_with_the_proximal_step_the_target_trains_nothing_in_the_rounds(model, b
     features = model.features(batch.inputs)
     inbox = Inbox(features.mean(0), peers(2))
     assert "loss" not in METHODS.find("fedrf-plus").target_loss(model, batch, features, inbox, load_config())
+
+
+def mean_embedding_by_hand(adapter, rows, frequencies):
+    """Return Σℓ of some rows, with the network written out."""
+    hidden = (rows @ adapter["inner.weight"].T + adapter["inner.bias"]).relu()
+    extracted = normalize(rows + hidden @ adapter["outer.weight"].T + adapter["outer.bias"])
+    angles = extracted @ frequencies.T
+    return torch.cat([angles.cos(), angles.sin()], dim=1).mean(0) / len(frequencies) ** 0.5
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.1])
+def test_one_step_of_a_target_by_hand(tmp_path, factor):
+    """W ← W − 100 · lr · ∇L_MMD with ∇L_MMD = 2/K Σₖ vₖvₖᵀW, and the same step for G with its factor of the rate."""
+    more = {"train__rounds": 1, "federation__classifier_interval": 1, "model__num_features": 15, "model__sigma": 1.0}
+    overrides = toy(tmp_path, "fedrf-tca", train__lr=0.01, train__extractor_lr_factor=factor, **more)
+    config = load_config(None, overrides)
+    module, run = new_client(config, TARGET, tmp_path).module, RecordedRun(overrides, tmp_path)
+    embeddings, after = run.sent("mean_embedding"), run.weights(TARGET)
+    aligner, adapter = module.aligner.detach(), dict(module.extractor.adapter.named_parameters())
+
+    differences = [embeddings[1, TARGET] - embeddings[1, source] for source in SOURCES]
+    gradient_by_hand = 2 / 2 * sum(torch.outer(v, v @ aligner) for v in differences)
+    torch.testing.assert_close(run.sent("aligner")[2, TARGET].reshape(30, 4), aligner - 100 * 0.01 * gradient_by_hand)
+
+    rows = load_file(tmp_path / "data" / f"{TARGET}.safetensors")["features"].float()
+    batch = rows[shuffled_rows(config, TARGET, len(rows))[batch_rows(config, 2, len(rows), 1)]]
+    own = mean_embedding_by_hand(adapter, batch, after["random_features.frequencies"])
+    torch.testing.assert_close(own.detach(), embeddings[1, TARGET])
+    loss = sum(((own - embeddings[1, source]) @ aligner).square().sum() for source in SOURCES) / 2
+    gradients = dict(zip(adapter, torch.autograd.grad(loss, list(adapter.values())), strict=True))
+    assert gradients["outer.weight"].abs().max() > 1e-3
+    for name, value in adapter.items():
+        torch.testing.assert_close(after[f"adapter.{name}"], value.detach() - factor * 100 * 0.01 * gradients[name])
 
 
 def test_the_proximal_step_solves_its_problem():

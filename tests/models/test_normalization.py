@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from fedrf.config.loader import load_config
-from fedrf.data.domains import load_samples
+from fedrf.data.domains import load_domain
 from fedrf.methods.base import Inbox
 from fedrf.models.mixture_share import INITIAL, MixtureShare
 from fedrf.models.normalization import DomainNormalization, moments
@@ -114,7 +114,7 @@ def test_adabn_trains_with_batch_statistics_and_predicts_with_population_statist
     assert_same_networks(run, expected)
     with open(run.result.folder / "predictions.csv") as file:
         table = list(csv.DictReader(file))
-    inputs = torch.from_numpy(load_samples(config, TARGET).array())
+    inputs = torch.from_numpy(load_domain(config.data, TARGET).array())
     model = expected[TARGET]
     with torch.no_grad():
         confidence, predicted = logits_of(model, by_batch(model, inputs)).softmax(1).max(1)

@@ -150,7 +150,9 @@ def test_images_are_passed_through_the_extractor(tmp_path):
     pooled = load_pooled(config)
     assert pooled.rows.shape == (18, 416)
     np.testing.assert_allclose(pooled.rows.norm(dim=1), 1, atol=1e-5)
-    assert pooled.labels.tolist() == [0, 0, 1, 1, 2, 2] * 2
+    labels = [load_samples(config, name).labels.tolist() for name in ("clinic", "ward")]
+    assert [sorted(part) for part in labels] == [[0, 0, 1, 1, 2, 2]] * 2
+    assert pooled.labels.tolist() == labels[0] + labels[1]
 
 
 def test_selected_and_oracle_points():

@@ -4,10 +4,12 @@ import warnings
 
 import pytest
 
+from fedrf.config.loader import load_config
 from tests.tune.conftest import SMALL, write_space
 from tune.measurement import SHORT_RUN
 from tune.plan import plan_sweep, start_or_resume
 from tune.space import config_at
+from tune.swept_keys import setting_without_effect
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,27 @@ def test_keys_without_effect_on_a_method_are_left_out_with_a_warning(method, eff
     assert plan.needs_measuring == ("model.sigma" in effective)
     if plan.needs_measuring:  # the run that measures the ranges is a valid configuration too
         assert config_at(plan.given, SHORT_RUN).train.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "setting"),
+    [
+        ({"method": "fedrf-plus"}, None),
+        ({"method": "fedrf-plus", "federation.embeddings_from": "none"}, "federation.embeddings_from=none"),
+        ({"method": "fedrf-tca", "federation.embeddings_from": "none"}, "federation.embeddings_from=none"),
+        ({"method": "fedavg"}, "federation.embeddings_from=none"),
+        ({"method": "fade-dann"}, None),
+        ({"method": "pooled-dann"}, None),
+    ],
+)
+def test_lambda_has_an_effect_where_a_loss_has_it(keys, setting):
+    assert setting_without_effect(load_config(None, keys), "align.weight") == setting
+
+
+def test_the_rate_of_a_frozen_extractor_has_no_effect():
+    frozen, local = (load_config(None, {"model.sharing": sharing}) for sharing in ("frozen", "local"))
+    assert setting_without_effect(frozen, "train.extractor_lr_factor") == "model.sharing=frozen"
+    assert setting_without_effect(local, "train.extractor_lr_factor") is None
 
 
 @pytest.mark.parametrize("key", ["data.samples", "resources.max_restarts", "train.rounds"])
