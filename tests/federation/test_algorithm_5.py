@@ -13,7 +13,7 @@ from fedrf.federation.client import in_file
 from tests.federation.recording import SYNC, new_client, run_recorded
 from tests.federation.reference import batch_rows, new_optimizer, participants, shuffled_rows
 
-LITERAL = {**SYNC, "method": "fedrf-tca", "model.sigma": 1.0}
+LITERAL = {**SYNC, "method": "fedrf-tca", "model.sharing": "local", "model.sigma": 1.0}
 
 
 def algorithm_5(config, folder):
@@ -44,6 +44,8 @@ def algorithm_5(config, folder):
                 optimizers[name].step()
         if number % federation.aligner_interval == 0 or number == config.train.rounds:
             average(models, [name for name in sources if name in aligner_senders], target, "aligner")
+        if config.model.sharing == "averaged" and number % config.model.extractor_interval == 0:
+            average(models, [name for name in sources if name in aligner_senders], target, "extractor")
         if number % federation.classifier_interval == 0:
             average(models, [name for name in sources if name in classifier_senders], target, "classifier")
     return models
@@ -64,13 +66,15 @@ def local_loss(name, target, model, features, labels, own, sent, embedders, sour
 
 @torch.no_grad()
 def average(models, senders, target, part):
-    """Average over the senders, for W over the target too, and assign the average to all of them."""
-    counted = [*senders, target] if part == "aligner" else senders
+    """Average over the senders, for W and G over the target too, and assign the average to all of them."""
+    counted = senders if part == "classifier" else [*senders, target]
     if not counted:
         return
 
     def tensors(name):
-        return [models[name].aligner] if part == "aligner" else list(models[name].classifier.parameters())
+        model = models[name]
+        network = model.classifier if part == "classifier" else model.extractor.adapter
+        return [model.aligner] if part == "aligner" else list(network.parameters())
 
     for values in zip(*(tensors(name) for name in [*senders, target]), strict=True):
         mean = torch.stack(values[: len(counted)]).mean(0)
@@ -96,8 +100,10 @@ def average(models, senders, target, part):
         },
         {"federation.drop": 0.5, "federation.classifier_interval": 2},
         {"federation.participants": "random", "federation.aligner_interval": 4},
+        {"federation.participants": "random", "model.sharing": "averaged"},
+        {"model.sharing": "averaged", "model.extractor_interval": 2},
     ],
-    ids=["I", "III", "table III (III)", "C", "drop", "T_W"],
+    ids=["I", "III", "table III (III)", "C", "drop", "T_W", "extractors averaged", "T_G"],
 )
 def test_sync_mode_is_algorithm_5(tmp_path, more):
     overrides = {**LITERAL, "federation.classifier_interval": 1, **more}

@@ -68,7 +68,8 @@ def test_no_other_package_mentions_a_method():
     found = []
     for package in ("fedrf", "tune", "cluster"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            if (ROOT / "fedrf/methods") in path.parents:
+            # The paper's experiments name methods, as users do.
+            if {ROOT / "fedrf/methods", ROOT / "fedrf/paper"} & set(path.parents):
                 continue
             lines = [(path.relative_to(ROOT).as_posix(), line.strip()) for line in path.read_text().splitlines()]
             found += [entry for entry in lines if MENTION.search(entry[1])]

@@ -117,7 +117,13 @@ def mean_embedding_by_hand(adapter, rows, frequencies):
 @pytest.mark.parametrize("factor", [1.0, 0.1])
 def test_one_step_of_a_target_by_hand(tmp_path, factor):
     """W ← W − 100 · lr · ∇L_MMD with ∇L_MMD = 2/K Σₖ vₖvₖᵀW, and the same step for G with its factor of the rate."""
-    more = {"train__rounds": 1, "federation__classifier_interval": 1, "model__num_features": 15, "model__sigma": 1.0}
+    more = {
+        "model__sharing": "local",
+        "train__rounds": 1,
+        "federation__classifier_interval": 1,
+        "model__num_features": 15,
+        "model__sigma": 1.0,
+    }
     overrides = toy(tmp_path, "fedrf-tca", train__lr=0.01, train__extractor_lr_factor=factor, **more)
     config = load_config(None, overrides)
     module, run = new_client(config, TARGET, tmp_path).module, RecordedRun(overrides, tmp_path)

@@ -22,7 +22,8 @@ def test_nothing_is_sent_before_the_first_step():
 
 
 def test_a_target_that_trains_sends_its_aligner_and_never_a_classifier():
-    assert schedule("t", method="fedrf-tca").parts_after(1) == ("aligner",)
+    assert schedule("t", method="fedrf-tca").parts_after(1) == ("aligner", "extractor")
+    assert schedule("t", method="fedrf-tca", model__sharing="local").parts_after(1) == ("aligner",)
     assert schedule("t", adapt__when="joint").parts_after(5) == ("aligner",)
 
 
