@@ -91,6 +91,13 @@ class Outcome:
         return next(table for table in self.tables if table.name == name)
 
     @property
+    def num_seeds(self) -> int:
+        """The largest number of values behind one entry."""
+        return max(
+            (len(values) for table in self.tables for row in table.rows.values() for values in row.values()), default=0
+        )
+
+    @property
     def shown(self) -> tuple[Table, ...]:
         """Our tables, and empty ones for those of the paper that have no counterpart and are not drawn."""
         names = {table.name for table in self.tables} | {DRAWN}

@@ -24,9 +24,10 @@ def remarks(outcome: Outcome) -> list[str]:
     texts += [f"Here: {note}" for note in outcome.notes]
     texts += [f"Paper: {note}" for note in published.notes]
     texts += [f"No value: {failure}" for failure in outcome.failures]
+    seeds = "one seed" if outcome.num_seeds == 1 else f"{outcome.num_seeds} seeds, with their standard deviation"
     texts.append(
-        f"{outcome.jobs} jobs, {outcome.seconds / 60:.1f} minutes of one thread, {outcome.written}, "
-        f"fedrf {outcome.version}. Repeat: {outcome.command}"
+        f"{seeds}, {outcome.jobs} jobs, {outcome.seconds / 60:.1f} minutes of one thread, {outcome.written}, fedrf "
+        f"{outcome.version}. Repeat: {outcome.command}"
     )
     return texts
 
