@@ -1,9 +1,11 @@
-"""Atomic writes: a file is written completely or not at all."""
+"""Atomic writes, and folders that one process uses at a time."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -16,3 +18,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path, message: str) -> Iterator[None]:
+    """Lock a folder against other calls; a `ValueError` with the message if one has locked it."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(message) from None
+        yield

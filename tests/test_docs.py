@@ -83,7 +83,7 @@ def test_the_search_space_in_the_documentation_is_valid(tmp_path):
 def test_settings_that_the_documentation_names_are_allowed():
     page = (ROOT / "docs/protocol.md").read_text()
     table = re.findall(r"^\| .* \| `(federation\.[^`]*)` \|$", page, re.MULTILINE)
-    assert len(table) == 11
+    assert len(table) == 12
     for overrides in table:
         load_config(None, ["method=fedrf-tca", *overrides.split()])
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrf.cli.exit_codes import INTERRUPTED
+from fedrf.cli.exit_codes import INTERRUPTED, RUN_FAILED
 from fedrf.cli.options import DataRoot, JsonOutput
 
 if TYPE_CHECKING:
@@ -18,16 +19,22 @@ if TYPE_CHECKING:
     from fedrf.paper.setting import Setting
 
 app = typer.Typer(no_args_is_help=True, help="Repeat the tables and figures of the paper, by name.")
-Identifiers = Annotated[list[str], typer.Argument(metavar="ID", help="Names from `fedrf paper list`, or all.")]
+Identifiers = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="Names from `fedrf paper list`, or their beginnings; or all.")
+]
 Quick = Annotated[
     bool, typer.Option("--quick", help="The same recipes scaled down to two cores and to the data that is there.")
 ]
-Out = Annotated[Path, typer.Option(help="Folder of runs, tables, figures and paper.html.")]
+Out = Annotated[Path, typer.Option(help="Folder of runs, tables, figures and paper.html.", file_okay=False)]
 Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2; default those of the recipe.")]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Jobs at a time on this machine.", show_default="one for each core")
+    int | None,
+    typer.Option(min=1, help="Jobs at a time on this machine.", show_default="one for each GPU, else for each core"),
 ]
-Address = Annotated[str | None, typer.Option(help="Run side by side, as actors, on this Ray cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Run jobs side by side, with clients as actors, on this Ray cluster; default $RAY_ADDRESS."),
+]
 FOLDER = Path("paper")
 
 
@@ -41,16 +48,18 @@ def list_(data_root: DataRoot = None, out: Out = FOLDER, json_output: JsonOutput
     from fedrf.paper.experiments import EXPERIMENTS
     from fedrf.paper.setting import Setting
 
-    settings = [Setting(quick, data_root) for quick in (False, True)]
+    settings = {quick: Setting(quick, data_root) for quick in (False, True)}
     entries = [_describe(experiment, settings, out) for experiment in EXPERIMENTS.values()]
     if json_output:
         print(json.dumps(entries, indent=1, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("ID", "what", "in full", "--quick", "done"):
-        table.add_column(column, no_wrap=column == "ID")
+    for column in ("in the paper", "ID", "--quick", "in full", "done"):
+        table.add_column(column, no_wrap=column in ("in the paper", "ID"))
     for entry in entries:
-        table.add_row(*(escape(str(entry[key] or "–")) for key in ("id", "title", "full", "quick", "done")))
+        place = str(entry["place"]).partition(",")[0]
+        states = (escape(str(entry[key] or "–")) for key in ("quick", "full", "done"))
+        table.add_row(place, str(entry["id"]), *states)
     console = Console(highlight=False)
     console.print(table)
     console.print(
@@ -58,26 +67,32 @@ def list_(data_root: DataRoot = None, out: Out = FOLDER, json_output: JsonOutput
     )
 
 
-def _describe(experiment: Experiment, settings: list[Setting], out: Path) -> dict[str, str | None]:
+def _describe(experiment: Experiment, settings: Mapping[bool, Setting], out: Path) -> dict[str, str | None]:
     """Return the state of an experiment: ready, or what it needs."""
-    from fedrf.paper.outcome import Outcome
+    from fedrf.paper.outcome import MODES, Outcome
     from fedrf.paper.published import published
 
-    states = []
-    for setting in settings:
+    states = {}
+    for quick, setting in settings.items():
         try:
             plan = experiment.recipe(setting)
-            states.append(f"ready, {len({cell.job.digest for cell in plan.cells})} jobs")
+            states[quick] = f"ready, stand-in: {plan.stand_in}" if plan.stand_in else "ready"
         except ValueError as error:
-            states.append(str(error).partition(" (")[0])
-    outcome = Outcome.load(out, experiment.name)
+            states[quick] = str(error).partition(" (")[0]
+    done = []
+    for mode in MODES:
+        try:
+            if (outcome := Outcome.load(out, experiment.name, mode)) is not None:
+                done.append(f"{mode}, {outcome.finished} of {outcome.jobs} jobs, {outcome.written}")
+        except ValueError as error:
+            done.append(str(error))
     return {
         "id": experiment.name,
         "title": experiment.title,
         "place": published(experiment.name).place,
-        "full": states[0],
-        "quick": states[1],
-        "done": None if outcome is None else f"{outcome.mode}, {outcome.written}",
+        "full": states[False],
+        "quick": states[True],
+        "done": "; ".join(done) or None,
     }
 
 
@@ -107,21 +122,19 @@ def run(
     """
     from rich.console import Console
 
-    from fedrf.paper.experiments import EXPERIMENTS, find
     from fedrf.paper.rendering import print_outcome
     from fedrf.paper.reproduce import reproduce
+    from fedrf.paper.runner import count_gpus
     from fedrf.paper.setting import Setting
 
     setting = Setting(quick, data_root, _numbers(seeds))
-    chosen = [find(name) for name in (EXPERIMENTS if "all" in ids else dict.fromkeys(ids))]
-    possible = _possible(chosen, setting, skip="all" in ids)
+    possible = _possible(_chosen(ids), setting, skip="all" in ids)
     out.mkdir(parents=True, exist_ok=True)
-    processes = jobs or len(os.sched_getaffinity(0))
-    outcomes, complete = reproduce(
-        possible, setting, out.resolve(), processes, address or os.environ.get("RAY_ADDRESS")
-    )
+    processes = jobs or count_gpus() or os.cpu_count() or 1
+    cluster = address or os.environ.get("RAY_ADDRESS")
+    outcomes, complete = reproduce(possible, setting, out.resolve(), processes, cluster)
     if json_output:
-        print(json.dumps([json.loads((out / f"{outcome.name}.json").read_text()) for outcome in outcomes]))
+        print(json.dumps([outcome.as_json() for outcome in outcomes], ensure_ascii=False))
     else:
         console = Console()
         for outcome in outcomes if len(outcomes) <= 3 else ():
@@ -133,7 +146,15 @@ def run(
     failed = sum(len(outcome.failures) for outcome in outcomes)
     if failed:
         print(f"fedrf paper: {failed} cells have no value; the tables say why", file=sys.stderr)
-        raise typer.Exit(1)
+        raise typer.Exit(RUN_FAILED)
+
+
+def _chosen(ids: list[str]) -> list[Experiment]:
+    """Return the experiments that were named, each once, in the order of the call."""
+    from fedrf.paper.experiments import EXPERIMENTS, find
+
+    named = {experiment.name: experiment for experiment in (find(name) for name in ids if name != "all")}
+    return list(EXPERIMENTS.values()) if "all" in ids else list(named.values())
 
 
 def _possible(chosen: list[Experiment], setting: Setting, skip: bool) -> list[Experiment]:
@@ -153,10 +174,10 @@ def _possible(chosen: list[Experiment], setting: Setting, skip: bool) -> list[Ex
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
-    try:
-        return () if text is None else tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise ValueError(f"--seeds takes whole numbers such as 0,1,2; got {text!r}") from None
+    parts = () if text is None else text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"--seeds takes whole numbers, at least 0, such as 0,1,2; got {text!r}")
+    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 @app.command()
@@ -164,22 +185,25 @@ def show(ids: Identifiers, out: Out = FOLDER, json_output: JsonOutput = False) -
     """Print tables that have been run beside the paper's numbers, and how the settings differ."""
     from rich.console import Console
 
-    from fedrf.paper.experiments import EXPERIMENTS, find
-    from fedrf.paper.outcome import Outcome
+    from fedrf.paper.outcome import MODES, Outcome
     from fedrf.paper.rendering import print_outcome
 
-    found = {name: Outcome.load(out, name) for name in (EXPERIMENTS if "all" in ids else ids) if find(name)}
-    missing = [name for name, outcome in found.items() if outcome is None]
-    if missing and "all" not in ids:
-        raise ValueError(f"{missing[0]} has not been run in {out}; `fedrf paper run {missing[0]} --quick` does it")
+    found = []
+    for experiment in _chosen(ids):
+        outcomes = [outcome for mode in MODES if (outcome := Outcome.load(out, experiment.name, mode)) is not None]
+        if not outcomes and "all" not in ids:
+            name = experiment.name
+            raise ValueError(f"{name} has not been run in {out}; `fedrf paper run {name} --quick` does it")
+        found += outcomes
+    if not found:
+        raise ValueError(f"nothing has been run in {out}; `fedrf paper run all --quick` does it")
     if json_output:
-        print(json.dumps([json.loads((out / f"{name}.json").read_text()) for name in found if name not in missing]))
+        print(json.dumps([outcome.as_json() for outcome in found], ensure_ascii=False))
         return
     console = Console()
-    for outcome in found.values():
-        if outcome is not None:
-            print_outcome(outcome, console)
-            console.print()
+    for outcome in found:
+        print_outcome(outcome, console)
+        console.print()
 
 
 app.command("table", hidden=True)(show)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ from fedrf.experiment.display import percent
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.run import run_in
 from fedrf.federation.checkpoints import keep_final_weights
+from fedrf.files import locked
 
 if TYPE_CHECKING:
     from fedrf.runtime.ray import RaySession
@@ -38,7 +37,8 @@ def compare(
     """
     _prepare_folder(folder)
     with ExitStack() as stack:
-        stack.enter_context(_locked(folder))
+        busy = f"--out: another comparison is running in {folder}; choose another folder"
+        stack.enter_context(locked(folder, busy))
         comparison = Comparison.open(plan, folder)
         pending = comparison.pending()
         printer = ProgressPrinter(len(comparison.runs), len(pending))
@@ -77,17 +77,6 @@ def _prepare_folder(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "comparison.json").exists():
         raise ValueError(f"--out: {folder} is not empty and holds no comparison; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder against other calls, which would run the same cells in the same directories."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"--out: another comparison is running in {folder}; choose another folder") from None
-        yield
 
 
 def new_folder(plan: ComparisonPlan) -> Path:

@@ -20,6 +20,7 @@ from fedrf.paper.setting import Domains
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))  # of the paper, in units of n / (n_source · n_target)
 SIGMAS = tuple(float(sigma) for sigma in range(5, 16))  # of the paper, in tenths of the median distance
+RANDOM = ("rf-tca", "dann")  # have a seed
 TUNED = ("rf-tca", "r-tca", "tca")  # have γ and σ
 CLASSIFIER, CLASSIFIER_SECONDS = "FCNN", 3.0
 
@@ -30,16 +31,20 @@ def alignment(
     estimator: str,
     parameters: Mapping[str, Any],
     *,
+    seed: int = 0,
     search: bool = False,
     root: str | None = None,
 ) -> Job:
-    """Return the job of one pair of domains; `search` also tries the paper's grid of σ and γ."""
+    """Return the job of one pair of domains; `search` also tries the paper's grid of σ and γ.
+
+    Estimators without random numbers ignore the seed.
+    """
     search = search and estimator in TUNED
     settings = {
         "data": data.to(pair[1], [pair[0]]),
         "root": root,
         "estimator": estimator,
-        "parameters": parameters,
+        "parameters": {**parameters, "random_state": seed} if estimator in RANDOM else dict(parameters),
         "search": search,
     }
     points = 1 + search * len(GAMMAS) * len(SIGMAS)

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from fedrf.runtime.ray import RaySession
 
 START_SECONDS = 3.0  # of a run in a process that has imported everything
-ROUND_SECONDS = 0.008  # of one client
+ROUND_SECONDS = 0.01  # of one client
+BACKBONE = 100.0  # times as long where the last stage of a residual network is trained
+WAIT_SECONDS = 7 * 24 * 3600.0
 
 
 def federated(settings: Mapping[str, Any]) -> Job:
     """Return the job of a run; its digest is that of the configuration."""
     config = resolve_config(None, settings)
     clients = len(clients_of(config)[0]) + 1
-    cost = START_SECONDS + ROUND_SECONDS * clients * config.train.rounds
+    is_backbone = config.model.extractor.startswith("resnet") and config.model.sharing != "frozen"
+    cost = START_SECONDS + ROUND_SECONDS * clients * config.train.rounds * (BACKBONE if is_backbone else 1)
     return Job(f"{__name__}:run_federated", config.model_dump(mode="json"), config.digest, cost)
 
 
@@ -39,6 +42,12 @@ def run_federated(settings: Mapping[str, Any], folder: Path, session: RaySession
     for one update the millions of numbers in the messages of a client: `data`, `parameters` and their `sum`.
     """
     config = Config.model_validate(settings)
+    if session is not None:  # other federations share the cluster
+        config = config.model_copy(
+            update={"resources": config.resources.model_copy(update={"wait_seconds": WAIT_SECONDS})}
+        )
+    if (folder / "run" / "config.yaml").exists():
+        config.save(folder / "run" / "config.yaml")  # the data may have moved since the run was interrupted
     result = run_in(config, folder / "run", local=session is None, session=session)
     if not result.finished:
         raise RunFailedError("interrupted")

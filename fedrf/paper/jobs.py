@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrf import __version__
 from fedrf.files import write_atomically
 from fedrf.paper.plan import Job
 
@@ -27,8 +29,16 @@ def run_job(
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     values = compute(settings, folder, session)
-    content = {"function": function, "settings": settings, "values": values, "seconds": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
+    content = {
+        "version": __version__,
+        "function": function,
+        "settings": settings,
+        "values": values,
+        "seconds": seconds,
+    }
     write_atomically(folder / RESULT, lambda path: path.write_text(json.dumps(content)))
+    gc.collect()  # trainers and modules refer to each other, and a process runs hundreds of jobs
     return values
 
 
@@ -43,14 +53,10 @@ class JobStore:
         return self.folder / job.digest
 
     def result(self, job: Job) -> dict[str, Any] | None:
-        """Return what a finished job has written: `values` and `seconds`."""
+        """Return what a finished job has written: `values` and `seconds`; None if another version has computed it."""
         try:
-            content: dict[str, Any] = json.loads((self.folder_of(job) / RESULT).read_text())
-        except FileNotFoundError:
+            content = json.loads((self.folder_of(job) / RESULT).read_text())
+            is_valid = content["version"] == __version__ and isinstance(content["values"], dict)
+            return content if is_valid and content["seconds"] >= 0 else None
+        except (OSError, ValueError, KeyError, TypeError):  # missing or damaged: the job is run again
             return None
-        return content
-
-    def values(self, job: Job) -> dict[str, float] | None:
-        """Return the numbers of a finished job."""
-        result = self.result(job)
-        return None if result is None else result["values"]

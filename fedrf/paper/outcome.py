@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrf import __version__
+from fedrf.errors import reason
 from fedrf.files import write_atomically
 from fedrf.paper.jobs import JobStore
 from fedrf.paper.plan import Cell, Experiment, Plan
-from fedrf.paper.published import Published, published
+from fedrf.paper.published import Published, PublishedTable, published
 
-AVERAGE = "Avg"
-HERE, PAPER = "here", "paper"
+if TYPE_CHECKING:
+    from fedrf.paper.setting import Setting
+
+AVERAGE, PARTIAL_AVERAGE = "Avg", "Avg of measured"
+HERE, ORACLE, PAPER = "here", "here, oracle", "paper"
+MODES = ("full", "quick")
+MAX_COLUMNS = 20  # of tables with more, only the columns that we measured are shown
 DRAWN = "figure"  # the paper's table of what a figure plots
 
 
 @dataclass(frozen=True)
 class Table:
-    """Values of a table, by row, column and seed."""
+    """Values of a table, by row, column and seed; those of `oracles` are rows chosen with target labels."""
 
     name: str
     unit: str
     columns: tuple[str, ...]
     rows: dict[str, dict[str, list[float]]]
+    oracles: tuple[str, ...] = ()
+
+    @property
+    def average_column(self) -> str:
+        """The name of the column with averages."""
+        return AVERAGE if AVERAGE in self.columns else PARTIAL_AVERAGE
 
     def mean(self, row: str, column: str) -> float | None:
         """Return the mean over seeds, if there is one."""
@@ -56,13 +68,17 @@ class Outcome:
     Attributes
     ----------
     mode
-        `quick` or `full`.
+        One of `MODES`.
+    stand_in
+        Data that take the place of missing data, if any.
+    seeds
+        The seeds that were given; empty for those of the recipe.
     notes
         How the setting differs from the paper's.
     failures
         Cells without a value, and why.
-    jobs, seconds
-        Number of jobs, and their times added up.
+    jobs, finished, seconds
+        Number of jobs, of those that are finished, and their times added up.
     """
 
     name: str
@@ -72,8 +88,11 @@ class Outcome:
     notes: tuple[str, ...]
     failures: tuple[str, ...]
     jobs: int
+    finished: int
     seconds: float
     written: str
+    stand_in: str = ""
+    seeds: tuple[int, ...] = ()
     version: str = __version__
 
     @property
@@ -84,7 +103,14 @@ class Outcome:
     @property
     def command(self) -> str:
         """The command that repeats the experiment."""
-        return f"fedrf paper run {self.name}{' --quick' if self.mode == 'quick' else ''}"
+        quick = " --quick" if self.mode == "quick" else ""
+        seeds = f" --seeds {','.join(map(str, self.seeds))}" if self.seeds else ""
+        return f"fedrf paper run {self.name}{quick}{seeds}"
+
+    @property
+    def stem(self) -> str:
+        """The name of its files, without suffix."""
+        return f"{self.name}.{self.mode}"
 
     def table(self, name: str) -> Table:
         """Return one of our tables."""
@@ -92,7 +118,7 @@ class Outcome:
 
     @property
     def num_seeds(self) -> int:
-        """The largest number of values behind one entry."""
+        """The largest number of values behind one entry; what is not random has one."""
         return max(
             (len(values) for table in self.tables for row in table.rows.values() for values in row.values()), default=0
         )
@@ -108,8 +134,9 @@ class Outcome:
         """Return the columns of our table and of the paper's: numbers by value, else in the paper's order."""
         theirs = self.published.tables.get(table.name)
         columns = list(dict.fromkeys((*(theirs.columns if theirs else ()), *table.columns)))
-        # The average is the last column; numbers are sorted.
-        columns.sort(key=lambda column: column == AVERAGE)
+        if len(columns) > MAX_COLUMNS and table.columns:
+            columns = list(table.columns)
+        columns.sort(key=lambda column: column in (AVERAGE, PARTIAL_AVERAGE))
         return tuple(sorted(columns, key=float) if all(map(_is_number, columns)) else columns)
 
     def lines(self, table: Table) -> list[Line]:
@@ -119,27 +146,39 @@ class Outcome:
         for row in dict.fromkeys((*(theirs.rows if theirs else ()), *table.rows)):
             if row in table.rows:
                 here = tuple(_shown(table, row, column) for column in columns)
-                lines.append(Line(row, HERE, here))
+                lines.append(Line(row, ORACLE if row in table.oracles else HERE, here))
             if theirs and row in theirs.rows:
-                entries = theirs.rows[row] | _comparable_average(theirs.rows[row], table)
+                entries = theirs.rows[row] | _partial_average(theirs.rows[row], table)
                 lines.append(Line(row, PAPER, tuple(_printed(entries.get(column)) for column in columns)))
         return lines
 
     def save(self, folder: Path) -> None:
         """Write the outcome as JSON."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
-        write_atomically(folder / f"{self.name}.json", lambda path: path.write_text(text))
+        write_atomically(folder / f"{self.stem}.json", lambda path: path.write_text(text, encoding="utf-8"))
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> Outcome | None:
-        """Return the outcome in a folder, if there is one."""
+    def load(cls, folder: Path, name: str, mode: str) -> Outcome | None:
+        """Return the outcome in a folder, if there is one; a `ValueError` names a file that cannot be read."""
+        path = folder / f"{name}.{mode}.json"
         try:
-            content = json.loads((folder / f"{name}.json").read_text())
-        except FileNotFoundError:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            tables = tuple(
+                Table(**table | {key: tuple(table[key]) for key in ("columns", "oracles")})
+                for table in content.pop("tables")
+            )
+            lists = {key: tuple(content[key]) for key in ("notes", "failures", "seeds")}
+            return cls(tables=tables, **content | lists)
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        tables = tuple(Table(**table | {"columns": tuple(table["columns"])}) for table in content.pop("tables"))
-        content |= {key: tuple(content[key]) for key in ("notes", "failures")}
-        return cls(tables=tables, **content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} cannot be read ({reason(error)}); delete it and run {name} again") from None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome with the paper's numbers."""
+        theirs = self.published
+        tables = {name: {"columns": table.columns, "rows": table.rows} for name, table in theirs.tables.items()}
+        return asdict(self) | {"command": self.command, "place": theirs.place, "published": tables}
 
 
 def _shown(table: Table, row: str, column: str) -> str:
@@ -171,18 +210,18 @@ def _printed(entry: Any) -> str:
     return entry if isinstance(entry, str) else f"{entry:g}"
 
 
-def _comparable_average(entries: Mapping[str, Any], table: Table) -> dict[str, Any]:
-    """Return the paper's average over the columns that we have, if it prints an average and we lack a column."""
-    if AVERAGE not in entries or not table.columns:
+def _partial_average(entries: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    """Return the paper's average over the columns that we measured, beside the one that it prints."""
+    if PARTIAL_AVERAGE not in table.columns:
         return {}
-    ours = [column for column in entries if column in table.columns and column != AVERAGE]
-    values = [entries[column] for column in ours]
-    if len(ours) == len(entries) - 1 or not values or not all(isinstance(value, int | float) for value in values):
-        return {}
-    return {AVERAGE: round(fmean(values), 1)}
+    values = [entries.get(column) for column in table.columns if column != PARTIAL_AVERAGE]
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return {PARTIAL_AVERAGE: round(fmean(numbers), 1)} if len(numbers) == len(values) else {}
 
 
-def collect(experiment: Experiment, plan: Plan, store: JobStore, quick: bool, errors: Mapping[str, str]) -> Outcome:
+def collect(
+    experiment: Experiment, plan: Plan, store: JobStore, setting: Setting, errors: Mapping[str, str]
+) -> Outcome:
     """Collect the results of all cells; `errors` has the reason for each job that failed."""
     values: dict[tuple[str, str, str], list[float]] = {}
     failures: dict[str, None] = {}
@@ -190,25 +229,30 @@ def collect(experiment: Experiment, plan: Plan, store: JobStore, quick: bool, er
     for cell in plan.cells:
         result = results[cell.job.digest]
         if result is None:
-            failures[f"{cell.row}, {cell.column}: {errors.get(cell.job.digest, 'not run yet')}"] = None
+            place = ", ".join(part for part in (cell.table, cell.row, cell.column) if part != "accuracy")
+            failures[f"{place}: {errors.get(cell.job.digest, 'not run yet')}"] = None
         else:
             scale = 100 if plan.units.get(cell.table) == "%" else 1
-            values.setdefault(cell[4:] + cell[:2], []).append(scale * result["values"][cell.value])
+            key = (cell.table, cell.row, cell.column)
+            values.setdefault(key, []).append(scale * result["values"][cell.value])
     tables = {name: _table(name, unit, plan.cells, values) for name, unit in plan.units.items()}
     if experiment.has_average:
-        tables = {name: _with_average(table) for name, table in tables.items()}
-    derived = experiment.derive(tables)
-    seconds = sum(result["seconds"] for result in results.values() if result)
+        printed = published(experiment.name).tables
+        tables = {name: _with_average(table, printed.get(name)) for name, table in tables.items()}
+    finished = [result for result in results.values() if result]
     return Outcome(
         experiment.name,
         experiment.title,
-        "quick" if quick else "full",
-        (*tables.values(), *derived),
+        "quick" if setting.quick else "full",
+        (*tables.values(), *experiment.derive(tables)),
         plan.notes,
         tuple(failures),
         len(results),
-        seconds,
+        len(finished),
+        sum(result["seconds"] for result in finished),
         f"{datetime.now():%Y-%m-%d %H:%M}",
+        plan.stand_in,
+        setting.given_seeds,
     )
 
 
@@ -219,14 +263,16 @@ def _table(name: str, unit: str, cells: Iterable[Cell], values: Mapping[tuple[st
         row: {column: values[name, row, column] for column in columns if (name, row, column) in values}
         for row in dict.fromkeys(cell.row for cell in own)
     }
-    return Table(name, unit, columns, rows)
+    return Table(name, unit, columns, rows, tuple(dict.fromkeys(cell.row for cell in own if cell.value == "oracle")))
 
 
-def _with_average(table: Table) -> Table:
-    """Add a column with the mean over the others, for rows that are complete: of each seed, if all have as many."""
+def _with_average(table: Table, printed: PublishedTable | None) -> Table:
+    """Add a column with the mean over the others, for rows that are complete; its name says if the paper has more."""
+    others = {column for column in (printed.columns if printed else ()) if column != AVERAGE}
+    name = PARTIAL_AVERAGE if others - set(table.columns) else AVERAGE
     rows = {}
     for row, entries in table.rows.items():
-        complete = len(entries) == len(table.columns) > 1 and len({len(values) for values in entries.values()}) == 1
-        average = [fmean(values) for values in zip(*entries.values(), strict=True)] if complete else None
-        rows[row] = entries | ({AVERAGE: average} if average else {})
-    return Table(table.name, table.unit, (*table.columns, AVERAGE), rows)
+        is_complete = len(entries) == len(table.columns) > 1 and len({len(values) for values in entries.values()}) == 1
+        average = [fmean(values) for values in zip(*entries.values(), strict=True)] if is_complete else None
+        rows[row] = entries | ({name: average} if average else {})
+    return replace(table, columns=(*table.columns, name), rows=rows)

@@ -10,8 +10,9 @@ from fedrf import __version__
 from fedrf.experiment.report import embedded
 from fedrf.files import write_atomically
 from fedrf.paper.experiments import EXPERIMENTS
-from fedrf.paper.outcome import Outcome
+from fedrf.paper.outcome import MODES, Outcome
 from fedrf.paper.published import published
+from fedrf.paper.rendering import mode_of, remarks
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1c1c1c; --faint: #666; --line: #d5d5d5; --back: #fff; --box: #f5f5f3 }
@@ -27,7 +28,8 @@ a { color: inherit } .faint, td.paper, th.paper { color: var(--faint) } code { f
 caption { text-align: left; font-weight: 600; padding-bottom: .4em }
 th, td { padding: .2em .7em; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
 th:first-child, td:first-child { text-align: left; padding-left: 0 } thead th { border-bottom: 1px solid var(--text) }
-tr.first td { border-top: 1px solid var(--line) } figure { margin: 1em 0 } figure svg { max-width: 100%; height: auto }
+tr.first td { border-top: 1px solid var(--line) } figure { margin: 1em 0; overflow-x: auto }
+figure svg { max-width: 100%; min-width: 34em; height: auto }
 .mode { background: var(--box); border-radius: 4px; padding: .1em .5em; font-size: .8em; font-weight: normal }
 ul.remarks { background: var(--box); border-radius: 6px; padding: .8em .8em .8em 2em; font-size: .9em }
 @media print { body { font-size: 11px } h2 { break-before: page } .scroll { overflow: visible } }
@@ -43,21 +45,21 @@ TEMPLATE = Environment(autoescape=True, trim_blocks=True).from_string("""<!docty
 missing data; the notes below each table say how.</p>
 <div class="scroll"><table><thead><tr><th>name</th><th style="text-align:left">what</th>
 <th style="text-align:left">in the paper</th><th>state</th></tr></thead><tbody>
-{% for entry in entries %}<tr class="first"><td>{% if entry.outcome %}<a href="#{{ entry.name }}">{{ entry.name }}</a>
+{% for entry in entries %}<tr class="first"><td>{% if entry.outcome %}<a href="#{{ entry.anchor }}">{{ entry.name }}</a>
 {% else %}{{ entry.name }}{% endif %}</td><td style="text-align:left;white-space:normal">{{ entry.title }}</td>
 <td class="faint" style="text-align:left;white-space:normal">{{ entry.place }}</td>
 <td>{{ entry.state }}</td></tr>{% endfor %}</tbody></table></div>
 {% for entry in entries if entry.outcome %}{% set outcome = entry.outcome %}
-<section aria-labelledby="{{ outcome.name }}">
-<h2 id="{{ outcome.name }}">{{ outcome.title }} <code>{{ outcome.name }}</code>
-<span class="mode">{{ outcome.mode }}</span></h2>
+<section aria-labelledby="{{ entry.anchor }}">
+<h2 id="{{ entry.anchor }}">{{ outcome.title }} <code>{{ outcome.name }}</code>
+<span class="mode">{{ entry.state }}</span></h2>
 <p class="faint">{{ entry.place }} · <code>{{ outcome.command }}</code></p>
 {% if entry.figure %}<figure role="img" aria-label="{{ outcome.title }}">{{ entry.figure|safe }}</figure>{% endif %}
 {% for table in entry.tables %}<div class="scroll" tabindex="0"><table><caption>{{ table.name }}</caption><thead><tr>
 <th></th><th></th>{% for column in table.columns %}<th>{{ column }}</th>{% endfor %}</tr></thead><tbody>
 {% for line in table.lines %}{% set again = not loop.first and table.lines[loop.index0 - 1].row == line.row %}
 <tr{% if not again %} class="first"{% endif %}><td>{% if not again %}{{ line.row }}{% endif %}</td>
-<td class="{{ line.origin }}">{{ line.origin }}</td>
+<td class="{{ line.origin }}" style="text-align:left">{{ line.origin }}</td>
 {% for value in line.entries %}<td class="{{ line.origin }}">{{ value }}</td>{% endfor %}</tr>
 {% endfor %}</tbody></table></div>{% endfor %}
 <ul class="remarks">{% for text in entry.remarks %}<li>{{ text }}</li>{% endfor %}</ul></section>
@@ -67,20 +69,30 @@ missing data; the notes below each table say how.</p>
 
 def write_page(folder: Path) -> Path:
     """Write paper.html with all outcomes in the folder; return its path."""
-    entries = [_entry(folder, name) for name in EXPERIMENTS]
+    entries = [entry for name in EXPERIMENTS for entry in _entries(folder, name)]
     page = TEMPLATE.render(entries=entries, style=STYLE, version=__version__)
     path = folder / "paper.html"
-    write_atomically(path, lambda draft: draft.write_text(page))
+    write_atomically(path, lambda draft: draft.write_text(page, encoding="utf-8"))
     return path
 
 
-def _entry(folder: Path, name: str) -> dict[str, object]:
-    from fedrf.paper.rendering import remarks
+def _entries(folder: Path, name: str) -> list[dict[str, object]]:
+    """Return an entry for each mode in which an experiment has been run, or one that says that it has not."""
+    common: dict[str, object] = {"name": name, "title": EXPERIMENTS[name].title, "place": published(name).place}
+    entries = []
+    for mode in MODES:
+        try:
+            outcome = Outcome.load(folder, name, mode)
+        except ValueError as error:
+            entries.append(common | {"outcome": None, "state": str(error)})
+            continue
+        if outcome is not None:
+            entries.append(common | _shown(outcome, folder))
+    return entries or [common | {"outcome": None, "state": "not run"}]
 
-    outcome, figure = Outcome.load(folder, name), folder / f"{name}.svg"
-    entry: dict[str, object] = {"name": name, "title": EXPERIMENTS[name].title, "place": published(name).place}
-    if outcome is None:
-        return entry | {"outcome": None, "state": "not run"}
+
+def _shown(outcome: Outcome, folder: Path) -> dict[str, object]:
+    figure = folder / f"{outcome.stem}.svg"
     tables = [
         {
             "name": f"{table.name}{f' in {table.unit}' if table.unit else ''}",
@@ -89,12 +101,11 @@ def _entry(folder: Path, name: str) -> dict[str, object]:
         }
         for table in outcome.shown
     ]
-    state = outcome.mode if not outcome.failures else f"{outcome.mode}, {len(outcome.failures)} missing"
-    drawing = embedded(figure.read_text()) if figure.exists() else ""
-    return entry | {
+    return {
         "outcome": outcome,
-        "state": state,
-        "figure": drawing,
+        "anchor": outcome.stem,
+        "state": mode_of(outcome),
+        "figure": embedded(figure.read_text(encoding="utf-8")) if figure.exists() else "",
         "tables": tables,
         "remarks": remarks(outcome),
     }

@@ -42,7 +42,7 @@ class Job:
 class Cell(NamedTuple):
     """One value of a table, for one seed; cells with the same table, row and column are averaged.
 
-    `value` is the name of the number that the job returns.
+    `value` is the name of the number that the job returns; `oracle` marks the row.
     """
 
     row: str
@@ -60,12 +60,15 @@ class Plan:
     ----------
     notes
         How the setting differs from the paper's, one sentence each.
+    stand_in
+        Data that take the place of missing data, in a few words.
     units
         Unit of each table; values of tables in % are returned as fractions by the jobs.
     """
 
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
+    stand_in: str = ""
     units: Mapping[str, str] = field(default_factory=lambda: dict(UNITS))
 
 
@@ -79,8 +82,6 @@ class Experiment:
         What `fedrf paper run` takes.
     title
         Description in a few words.
-    needs
-        The data sets of the paper's experiment.
     recipe
         Returns the plan; raises `ValueError` if data are missing.
     draw
@@ -93,7 +94,6 @@ class Experiment:
 
     name: str
     title: str
-    needs: tuple[str, ...]
     recipe: Callable[[Setting], Plan]
     draw: Callable[[Outcome], Figure] | None = None
     derive: Callable[[Mapping[str, Table]], list[Table]] = lambda tables: []

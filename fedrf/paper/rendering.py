@@ -12,8 +12,15 @@ MAX_WIDTH = 10_000  # characters, more than any table has
 
 
 def heading(outcome: Outcome) -> str:
-    """Return the name, the place in the paper and the mode."""
-    return f"{outcome.name}: {outcome.title} ({outcome.mode})"
+    """Return the name, the title, the mode and what stands in for missing data."""
+    return f"{outcome.name}: {outcome.title} ({mode_of(outcome)})"
+
+
+def mode_of(outcome: Outcome) -> str:
+    """Return the mode, what stands in for missing data, and how many jobs are missing."""
+    stand_in = f"; stand-in: {outcome.stand_in}" if outcome.stand_in else ""
+    missing = f"; {outcome.finished} of {outcome.jobs} jobs" if outcome.finished < outcome.jobs else ""
+    return f"{outcome.mode}{stand_in}{missing}"
 
 
 def remarks(outcome: Outcome) -> list[str]:
@@ -24,7 +31,8 @@ def remarks(outcome: Outcome) -> list[str]:
     texts += [f"Here: {note}" for note in outcome.notes]
     texts += [f"Paper: {note}" for note in published.notes]
     texts += [f"No value: {failure}" for failure in outcome.failures]
-    seeds = "one seed" if outcome.num_seeds == 1 else f"{outcome.num_seeds} seeds, with their standard deviation"
+    count = outcome.num_seeds
+    seeds = "One seed" if count < 2 else f"Mean and standard deviation over {count} seeds where ± is shown"
     texts.append(
         f"{seeds}, {outcome.jobs} jobs, {outcome.seconds / 60:.1f} minutes of one thread, {outcome.written}, fedrf "
         f"{outcome.version}. Repeat: {outcome.command}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedrf.files import write_atomically
+from fedrf.files import locked, write_atomically
+from fedrf.paper.figures import write_figure
 from fedrf.paper.jobs import JobStore
 from fedrf.paper.outcome import Outcome, collect
+from fedrf.paper.page import write_page
 from fedrf.paper.plan import Experiment, Job, Plan
 from fedrf.paper.rendering import as_markdown
 from fedrf.paper.runner import run_jobs
@@ -35,13 +37,13 @@ def reproduce(
         for name, plan in plans.items():
             needed = {cell.job.digest: cell.job for cell in plan.cells}
             if ended.digest in needed and all(store.result(job) is not None for job in needed.values()):
-                _write(by_name[name], plan, store, setting.quick, {}, folder)
+                _write(by_name[name], plan, store, setting, {}, folder)
+                write_page(folder)
 
-    errors, complete = run_jobs(jobs, store, titles, processes, address, write_complete)
-    outcomes = [_write(by_name[name], plan, store, setting.quick, errors, folder) for name, plan in plans.items()]
-    from fedrf.paper.page import write_page
-
-    write_page(folder)
+    with locked(folder, f"--out: another `fedrf paper run` uses {folder}; choose another folder"):
+        errors, complete = run_jobs(jobs, store, titles, processes, address, write_complete)
+        outcomes = [_write(by_name[name], plan, store, setting, errors, folder) for name, plan in plans.items()]
+        write_page(folder)
     return outcomes, complete
 
 
@@ -52,20 +54,21 @@ def _jobs(plans: Mapping[str, Plan]) -> tuple[dict[str, Job], dict[str, str]]:
     for name, plan in plans.items():
         for cell in plan.cells:
             jobs.setdefault(cell.job.digest, cell.job)
-            titles.setdefault(cell.job.digest, f"{name}: {cell.row}, {cell.column}")
+            place = ", ".join(part for part in (cell.table, cell.row, cell.column) if part != "accuracy")
+            titles.setdefault(cell.job.digest, f"{name}: {place}")
     return jobs, titles
 
 
 def _write(
-    experiment: Experiment, plan: Plan, store: JobStore, quick: bool, errors: Mapping[str, str], folder: Path
+    experiment: Experiment, plan: Plan, store: JobStore, setting: Setting, errors: Mapping[str, str], folder: Path
 ) -> Outcome:
     """Write the outcome of an experiment: JSON, Markdown and its figure."""
-    outcome = collect(experiment, plan, store, quick, errors)
+    outcome = collect(experiment, plan, store, setting, errors)
     outcome.save(folder)
     text = as_markdown(outcome)
-    write_atomically(folder / f"{outcome.name}.md", lambda path: path.write_text(text))
-    if experiment.draw is not None and any(any(table.rows.values()) for table in outcome.tables):
-        from fedrf.paper.figures import write_figure
-
+    write_atomically(folder / f"{outcome.stem}.md", lambda path: path.write_text(text, encoding="utf-8"))
+    for suffix in ("svg", "png"):
+        (folder / f"{outcome.stem}.{suffix}").unlink(missing_ok=True)  # of an earlier outcome
+    if experiment.draw is not None and outcome.finished:
         write_figure(outcome, experiment.draw, folder)
     return outcome

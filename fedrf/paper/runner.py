@@ -5,16 +5,20 @@ Each process of this machine uses one thread, so that several jobs share the pro
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 from fedrf.comparison.compare import format_duration
 from fedrf.errors import reason
@@ -24,6 +28,8 @@ from fedrf.paper.plan import Job
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 POLL_SECONDS = 0.5
+MAX_DEATHS = 2  # of a job's process
+PR_SET_PDEATHSIG = 1  # of prctl
 
 
 def run_jobs(
@@ -44,7 +50,9 @@ def run_jobs(
         Called after each job.
     """
     pending = [job for job in jobs.values() if store.result(job) is None]
-    progress = Progress(list(jobs.values()), pending, store, processes)
+    if not pending:
+        return {}, True
+    progress = Progress(list(jobs.values()), pending, store, None if address else processes)
     errors: dict[str, str] = {}
     with Interrupts() as interrupts:
         run = _on_cluster(pending, store, address) if address else _in_processes(pending, store, processes)
@@ -63,15 +71,26 @@ Ended = Iterator[tuple[Job, str | None]]
 def _in_processes(pending: Sequence[Job], store: JobStore, processes: int) -> Callable[[Stop], Ended]:
     def run(stop: Stop) -> Ended:
         waiting = sorted(pending, key=lambda job: -job.cost)  # long ones first: the processes end together
+        deaths: Counter[str] = Counter()
         while waiting and not stop():
             with _one_thread(), _pool(processes) as pool:
-                yield from _fill(pool, waiting, store, processes, stop)
+                yield from _fill(pool, waiting, store, processes, stop, deaths)
 
     return run
 
 
-def _fill(pool: ProcessPoolExecutor, waiting: list[Job], store: JobStore, processes: int, stop: Stop) -> Ended:
-    """Run jobs until none is left or a process has died, which ends the pool."""
+def _fill(
+    pool: ProcessPoolExecutor,
+    waiting: list[Job],
+    store: JobStore,
+    processes: int,
+    stop: Stop,
+    deaths: Counter[str],
+) -> Ended:
+    """Run jobs until none is left or a process has died, which ends the pool.
+
+    All jobs that ran at that time are tried once more, because it is not known which process died.
+    """
     running: dict[Future[dict[str, float]], Job] = {}
     broken = False
     while running or (waiting and not stop() and not broken):
@@ -81,7 +100,12 @@ def _fill(pool: ProcessPoolExecutor, waiting: list[Job], store: JobStore, proces
         done, _ = wait(running, POLL_SECONDS, FIRST_COMPLETED)
         for future in done:
             job, error = running.pop(future), future.exception()
-            broken = broken or isinstance(error, BrokenProcessPool)
+            if isinstance(error, BrokenProcessPool):
+                broken = True
+                deaths[job.digest] += 1
+                if deaths[job.digest] < MAX_DEATHS:
+                    waiting.insert(0, job)
+                    continue
             yield job, None if error is None else _line(error)
 
 
@@ -106,12 +130,27 @@ def _one_thread() -> Iterator[None]:
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_prepare_process)
+    context = get_context("spawn")
+    return ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_prepare_process, initargs=(context.Value("i", 0), count_gpus())
+    )
 
 
-def _prepare_process() -> None:
-    """Ignore Ctrl-C, which the parent handles, and hide warnings that hundreds of runs would repeat."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def count_gpus() -> int:
+    """Return the number of NVIDIA GPUs of this machine."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def _prepare_process(started: Any, gpus: int) -> None:
+    """Leave signals of the terminal to the parent, end with it, take one of the GPUs, and hide repeated warnings."""
+    os.setpgrp()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with started.get_lock():
+        number = started.value
+        started.value += 1
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
     warnings.simplefilter("ignore")
 
 
@@ -130,33 +169,34 @@ def _on_cluster(pending: Sequence[Job], store: JobStore, address: str) -> Callab
 class Progress:
     """Prints a line on standard error for each job that ends, with the estimated time for the others.
 
-    Times are those of finished jobs of the same kind, else `Job.cost`.
+    Before the first job has ended, the estimate is from times of finished jobs, else from `Job.cost`. `processes` is
+    None on a cluster.
     """
 
-    def __init__(self, jobs: Sequence[Job], pending: Sequence[Job], store: JobStore, processes: int) -> None:
+    def __init__(self, jobs: Sequence[Job], pending: Sequence[Job], store: JobStore, processes: int | None) -> None:
         self.total, self.left, self.processes = len(jobs), list(pending), processes
-        self.nominal, self.measured, self.began = 0.0, 0.0, time.monotonic()
-        for job in jobs:
-            if (result := store.result(job)) is not None:
-                self.nominal += job.cost
-                self.measured += result["seconds"]
-        self._finished_cost = 0.0
-        if pending:
-            done = f"{self.total - len(pending)} of {self.total} jobs are already finished; " if jobs else ""
-            _print(f"{done}{len(pending)} to run, {processes} at a time, about {format_duration(self.estimate())}")
+        self.began, self._ended_cost = time.monotonic(), 0.0
+        finished = [(job.cost, result["seconds"]) for job in jobs if (result := store.result(job)) is not None]
+        self._factor = sum(seconds for _, seconds in finished) / sum(cost for cost, _ in finished) if finished else 1.0
+        done = f"{len(finished)} of {self.total} jobs are already finished; " if finished else ""
+        where = (
+            "on the cluster"
+            if processes is None
+            else f"{processes} at a time, about {format_duration(self.estimate())}"
+        )
+        _print(f"{done}{len(pending)} to run, {where}")
 
     def estimate(self) -> float:
         """Return the estimated seconds until all jobs have ended."""
         cost = sum(job.cost for job in self.left)
-        if self._finished_cost:
-            return cost * (time.monotonic() - self.began) / self._finished_cost
-        factor = self.measured / self.nominal if self.nominal else 1.0
-        return factor * cost / self.processes
+        if self._ended_cost:
+            return cost * (time.monotonic() - self.began) / self._ended_cost
+        return self._factor * cost / (self.processes or 1)
 
     def ended(self, job: Job, title: str, error: str | None) -> None:
         """Print that a job ended."""
         self.left.remove(job)
-        self._finished_cost += job.cost
+        self._ended_cost += job.cost
         estimate = f", about {format_duration(self.estimate())} left" if self.left else ""
         text = "done" if error is None else f"failed: {error}"
         _print(f"[{self.total - len(self.left)}/{self.total}{estimate}] {title}: {text}")

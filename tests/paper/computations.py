@@ -14,3 +14,10 @@ def fail(settings, folder, session):
 
 def die(settings, folder, session):
     os._exit(1)
+
+
+def die_once(settings, folder, session):
+    if not (folder / "died").exists():
+        (folder / "died").touch()
+        os._exit(1)
+    return {"accuracy": 1.0}

@@ -2,9 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from fedrf.files import locked
 from fedrf.paper.experiments import EXPERIMENTS, robustness
 from fedrf.paper.plan import Experiment
 from fedrf.paper.setting import Setting
@@ -35,7 +37,7 @@ def tiny(setting: Setting):
 def small(monkeypatch, tmp_path):
     monkeypatch.delenv("FEDRF_DATA", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setitem(EXPERIMENTS, "table3-drops", Experiment("table3-drops", "lost messages", (), tiny))
+    monkeypatch.setitem(EXPERIMENTS, "table3-drops", Experiment("table3-drops", "lost messages", tiny))
     monkeypatch.chdir(tmp_path)
 
 
@@ -60,7 +62,7 @@ def test_run_show_and_page(monkeypatch, capsys, tmp_path):
     assert "mm,sv,sy,up→mt" in out
     assert "97.6" in out  # of the paper
     folder = tmp_path / "paper"
-    outcome = json.loads((folder / "table3-drops.json").read_text())
+    outcome = json.loads((folder / "table3-drops.quick.json").read_text())
     assert outcome["mode"] == "quick"
     assert len(outcome["tables"][0]["rows"]["mm,sv,sy,up→mt"]["(I)"]) == 1
     # A second call has nothing to run.
@@ -72,7 +74,7 @@ def test_run_show_and_page(monkeypatch, capsys, tmp_path):
         assert code == 0
         assert shown.splitlines()[:6] == again.splitlines()[:6]
     page = (folder / "paper.html").read_text()
-    assert 'id="table3-drops"' in page
+    assert 'id="table3-drops.quick"' in page
     assert page.count("not run") == len(EXPERIMENTS) - 1
     assert not re.search(r"(src|href)=\"(?!#|https://arxiv)", page)  # self-contained
 
@@ -82,12 +84,12 @@ def test_figures_are_written_as_svg_and_png(monkeypatch, capsys, tmp_path):
         ["paper", "run", "theorem1", "--quick", "--seeds", "0", "--jobs", "2", "--out", "out"], monkeypatch, capsys
     )
     assert code == 0
-    assert (tmp_path / "out" / "theorem1.png").read_bytes().startswith(b"\x89PNG")
-    svg = (tmp_path / "out" / "theorem1.svg").read_text()
+    assert (tmp_path / "out" / "theorem1.quick.png").read_bytes().startswith(b"\x89PNG")
+    svg = (tmp_path / "out" / "theorem1.quick.svg").read_text()
     assert "<svg" in svg
     assert "Davis-Kahan bound" in svg
     assert "<svg" in (tmp_path / "out" / "paper.html").read_text()
-    table = json.loads((tmp_path / "out" / "theorem1.json").read_text())["tables"][-1]
+    table = json.loads((tmp_path / "out" / "theorem1.quick.json").read_text())["tables"][-1]
     assert -0.8 < table["rows"]["error |HΣᵀW_RF − HKW_R|_F"]["n=800"][0] < -0.3
 
 
@@ -97,12 +99,36 @@ def test_figures_are_written_as_svg_and_png(monkeypatch, capsys, tmp_path):
         (["run", "table10"], "'table10' is no table or figure of the paper; allowed: all, theorem1"),
         (["run", "table4-office31", "--quick"], "table4-office31: needs amazon, dslr, webcam of office31"),
         (["run", "table6-digit-five"], "table6-digit-five: needs mnist"),
-        (["run", "theorem1", "--seeds", "a"], "--seeds takes whole numbers such as 0,1,2; got 'a'"),
+        (["run", "theorem1", "--seeds", "a"], "--seeds takes whole numbers, at least 0, such as 0,1,2; got 'a'"),
+        (["run", "theorem1", "--seeds=-1"], "--seeds takes whole numbers, at least 0, such as 0,1,2; got '-1'"),
+        (["run", "all", "table10"], "'table10' is no table or figure of the paper"),
+        (["run", "theorem1", "--out", "file"], "Invalid value for '--out'"),
+        (["show", "all"], "nothing has been run in paper; `fedrf paper run all --quick` does it"),
         (["show", "theorem1"], "theorem1 has not been run in paper; `fedrf paper run theorem1 --quick` does it"),
     ],
 )
 def test_a_mistake_is_one_line(monkeypatch, capsys, arguments, message):
+    Path("file").touch()
     code, _, err = call(["paper", *arguments], monkeypatch, capsys)
     assert code == 2
     assert err.startswith(f"fedrf: {message}")
     assert err.count("\n") == 1
+
+
+def test_a_folder_that_another_call_uses_is_refused(monkeypatch, capsys, tmp_path):
+    (tmp_path / "paper").mkdir()
+    with locked(tmp_path / "paper", ""):
+        code, _, err = call(["paper", "run", "table3", "--quick"], monkeypatch, capsys)
+    assert code == 2
+    assert "another `fedrf paper run` uses" in err
+
+
+def test_a_damaged_outcome_does_not_stop_other_experiments(monkeypatch, capsys, tmp_path):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "theorem1.quick.json").write_text("{")
+    code, out, _ = call(["paper", "list", "--json"], monkeypatch, capsys)
+    assert code == 0
+    assert "cannot be read" in json.loads(out)[0]["done"]
+    code, _, _ = call(["paper", "run", "table3", "--quick", "--jobs", "1"], monkeypatch, capsys)
+    assert code == 0
+    assert "theorem1.quick.json cannot be read" in (tmp_path / "paper" / "paper.html").read_text()

@@ -1,9 +1,13 @@
 """What jobs compute, against computations that do not use them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.linalg
 
+from fedrf.errors import RunFailedError
+from fedrf.experiment.driver import Experiment
 from fedrf.paper import approximation_job, closed_form_job
 from fedrf.paper.approximation_job import approximation, run_approximation
 from fedrf.paper.closed_form_job import GAMMAS, SIGMAS, alignment, gamma_path, run_alignment, run_gamma_path
@@ -77,8 +81,7 @@ def test_a_federated_job_returns_what_the_ledger_counts(tmp_path):
     parameters = 2 * num_features * dim + (dim + 1) * 10
     assert values["parameters"] == pytest.approx(parameters / 1e6)
     assert values["sum"] == pytest.approx((parameters + 2 * num_features) / 1e6)
-    assert store.values(item) == values
-    assert run_federated(item.settings, store.folder_of(item), None)["accuracy"] == values["accuracy"]
+    assert store.result(item)["values"] == values
 
 
 def test_the_error_of_theorem_1_is_that_of_eigenvectors_computed_directly(tmp_path):
@@ -106,7 +109,7 @@ def leading(kernel, domain, count):
     return scipy.linalg.eigh(centre @ inner @ centre)[1][:, ::-1][:, : approximation_job.DIM]
 
 
-def test_the_error_falls_with_the_square_root_of_n(tmp_path):
+def test_the_error_falls_with_the_square_root_of_the_number_of_frequencies(tmp_path):
     errors = [
         np.mean(
             [run_approximation(approximation(80, number, seed).settings, tmp_path, None)["error"] for seed in range(6)]
@@ -114,3 +117,33 @@ def test_the_error_falls_with_the_square_root_of_n(tmp_path):
         for number in (50, 800)
     ]
     assert 2 < errors[0] / errors[1] < 8  # 4 = √16
+
+
+POLL = Experiment._poll
+
+
+def stop_after_a_round(self, federation, tracker, display):
+    POLL(self, federation, tracker, display)
+    return any(number >= 1 for number in self.status.rounds.values())
+
+
+def test_an_interrupted_run_is_continued_with_data_that_moved(blobs, tmp_path):
+    """The first attempt stops half-way; the files are elsewhere in the second."""
+    domains, root = blobs
+    settings = {**domains.to("T"), "method": "fedrf-tca", "model.num_features": 10, "model.dim": 4}
+    settings |= {
+        "data.classes": ["1", "2", "3"],
+        "federation.checkpoint_seconds": 0,
+        "federation.delays": {"there": 0.1},
+    }
+    item = Setting(True, root).run(0, settings | {"train.rounds": 20})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Experiment, "_poll", stop_after_a_round)
+        with pytest.raises(RunFailedError, match="interrupted"):
+            run_federated(item.settings, tmp_path / "job", None)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in Path(root).glob("*.npz"):
+        path.rename(moved / path.name)
+    again = {**item.settings, "data": {**item.settings["data"], "root": str(moved)}}
+    assert run_federated(again, tmp_path / "job", None)["accuracy"] > 0.3

@@ -34,7 +34,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find(name: str) -> Experiment:
-    """Return an experiment by its name; a `ValueError` lists all names."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"{name!r} is no table or figure of the paper; allowed: all, {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+    """Return an experiment by its name or a beginning of it that no other has; a `ValueError` lists all names."""
+    matches = [known for known in EXPERIMENTS if known == name] or [
+        known for known in EXPERIMENTS if name and known.startswith(name)
+    ]
+    if len(matches) == 1:
+        return EXPERIMENTS[matches[0]]
+    what = f"is the beginning of {', '.join(matches)}" if matches else "is no table or figure of the paper"
+    raise ValueError(f"{name!r} {what}; allowed: all, {', '.join(EXPERIMENTS)}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrf.paper.experiments.accuracy import OFFICE_CALTECH_TASKS, Rows, federated_cells
+from fedrf.paper.experiments.accuracy import Rows, federated_cells
+from fedrf.paper.experiments.robustness import ALIKE, LIKE_FEDRF_TCA, OFFICE_CALTECH_TASKS
 from fedrf.paper.figures import draw_heterogeneity
 from fedrf.paper.plan import Cell, Experiment, Plan
 from fedrf.paper.setting import Setting
 
 ROWS: Rows = {
-    "FedAvg": {"method": "fedavg"},
-    "FedAvg + RF-TCA module": {"method": "fedavg-rf"},
+    "FedAvg": {"method": "fedavg", **LIKE_FEDRF_TCA},
+    "FedAvg + RF-TCA module": {"method": "fedavg-rf", **LIKE_FEDRF_TCA},
     "FedRF-TCA": {"method": "fedrf-tca"},
 }
 SHARES = 5  # of one domain, for implicit heterogeneity: four sources and the target
@@ -22,13 +23,14 @@ def table8(setting: Setting) -> Plan:
     """Return the ablation on Digit-Five."""
     data = setting.digit_five()
     cells = federated_cells(setting, data, ROWS, {name: f"→{name}" for name in data.names})
-    return Plan(tuple(cells), (*setting.notes, *data.notes))
+    return Plan(tuple(cells), (*setting.notes, *data.notes, ALIKE), data.stand_in)
 
 
 def table9(setting: Setting) -> Plan:
     """Return the ablation on Office-Caltech."""
     data = setting.office_caltech()
-    return Plan(tuple(federated_cells(setting, data, ROWS, OFFICE_CALTECH_TASKS)), (*setting.notes, *data.notes))
+    cells = federated_cells(setting, data, ROWS, OFFICE_CALTECH_TASKS)
+    return Plan(tuple(cells), (*setting.notes, *data.notes, ALIKE), data.stand_in)
 
 
 def fig5(setting: Setting) -> Plan:
@@ -37,7 +39,7 @@ def fig5(setting: Setting) -> Plan:
     implicit: dict[str, dict[str, Any]] = {
         "FedRF-TCA: implicit": {"method": "fedrf-tca"},
         "Without Σℓ: implicit": {"method": "fedrf-tca", "federation.embeddings_from": "none"},
-        "FedAvg: implicit": {"method": "fedavg"},
+        "FedAvg: implicit": {"method": "fedavg", **LIKE_FEDRF_TCA},
     }
     cells = []
     for seed in setting.seeds(3):
@@ -49,17 +51,14 @@ def fig5(setting: Setting) -> Plan:
             shares = data.to(short, [short]) | {"data.partition": "even", "data.clients": SHARES - 1}
             cells += [Cell(row, column, setting.run(seed, {**shares, **own})) for row, own in implicit.items()]
     note = f"Implicit: one domain is split evenly over {SHARES - 1} sources and the target."
-    return Plan(tuple(cells), (*setting.notes, *data.notes, note))
+    return Plan(tuple(cells), (*setting.notes, *data.notes, note, ALIKE), data.stand_in)
 
 
-TABLE8 = Experiment("table8-ablation-digits", "ablation on Digit-Five", ("digit-five",), table8, has_average=True)
-TABLE9 = Experiment(
-    "table9-ablation-office", "ablation on Office-Caltech", ("office-caltech10",), table9, has_average=True
-)
+TABLE8 = Experiment("table8-ablation-digits", "ablation on Digit-Five", table8, has_average=True)
+TABLE9 = Experiment("table9-ablation-office", "ablation on Office-Caltech", table9, has_average=True)
 FIG5 = Experiment(
     "fig5-heterogeneity",
     "implicit and explicit heterogeneity, with and without Σℓ",
-    ("digit-five",),
     fig5,
     draw_heterogeneity,
 )

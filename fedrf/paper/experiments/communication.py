@@ -8,7 +8,7 @@ from typing import Any
 from fedrf.paper.federated_job import federated
 from fedrf.paper.fits import exponent
 from fedrf.paper.outcome import Table
-from fedrf.paper.plan import Cell, Experiment, Plan
+from fedrf.paper.plan import Cell, Experiment, Job, Plan
 from fedrf.paper.setting import Setting
 
 METHODS = {"FADA": "fada", "FedKA": "fedka", "FDA": "fda", "FedRF-TCA": "fedrf-tca"}
@@ -35,14 +35,14 @@ def table1(setting: Setting) -> Plan:
         "does not grow with K: 3K + 1 messages in a round.",
         "W (2N × m numbers) and C are model parameters, for FedRF-TCA as for the others; table II counts them.",
     )
-    return Plan(tuple(cells), notes, {_table_name(variable): "" for variable in VALUES})
+    return Plan(tuple(cells), notes, units={_table_name(variable): "" for variable in VALUES})
 
 
 def _table_name(variable: str) -> str:
     return f"data-dependent bytes over {variable}"
 
 
-def _update(method: str, sizes: Mapping[str, int]) -> Any:
+def _update(method: str, sizes: Mapping[str, int]) -> Job:
     features = {"model.num_features": sizes["N"], "model.dim": 10}
     settings: dict[str, Any] = {
         "method": method,
@@ -109,10 +109,11 @@ def table2(setting: Setting) -> Plan:
         "Σℓ has 2N = 2,000 numbers; the paper prints 0.001 million.",
         "FedAvg sends what it trains: the last stage of ResNet-50, W and C, 16.7 million numbers. The paper's "
         "25.637 million are about those of the whole ResNet-50 with its ImageNet classifier (25.557).",
+        "The accuracies of the other tables are those of FedRF-TCA with averaged extractors.",
         "Random weights and eight images: sizes do not depend on them.",
     )
-    return Plan(tuple(cells), notes, {"numbers": "million numbers"})
+    return Plan(tuple(cells), notes, units={"numbers": "million"})
 
 
-TABLE1 = Experiment("table1-communication", "communication complexity over n, N and K", (), table1, derive=exponents)
-TABLE2 = Experiment("table2-message-size", "numbers sent in an update", (), table2)
+TABLE1 = Experiment("table1-communication", "communication complexity over n, N and K", table1, derive=exponents)
+TABLE2 = Experiment("table2-message-size", "numbers sent in an update", table2)

@@ -35,7 +35,7 @@ def theorem1(setting: Setting) -> Plan:
         f"Rows are drawn from {CLUSTERS} normal distributions in {COLUMNS} dimensions, the target shifted; m = {DIM}, "
         f"γ = {GAMMA:g}, σ = {SIGMA:g}. The clusters give the eigen-gap that the theorem requires.",
     )
-    return Plan(tuple(cells), notes, dict.fromkeys(TABLES.values(), ""))
+    return Plan(tuple(cells), notes, units=dict.fromkeys(TABLES.values(), ""))
 
 
 def rates(tables: Mapping[str, Table]) -> list[Table]:
@@ -48,4 +48,4 @@ def rates(tables: Mapping[str, Table]) -> list[Table]:
     return [Table("fitted exponent of N (theorem: −0.5)", "", columns, rows)]
 
 
-THEOREM1 = Experiment("theorem1", "error of RF-TCA against R-TCA over N and n", (), theorem1, draw_theorem, rates)
+THEOREM1 = Experiment("theorem1", "error of RF-TCA against R-TCA over N and n", theorem1, draw_theorem, rates)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedrf.runtime.ray.session import RaySession
 
-CPUS_PER_RUNNER = 4  # of the cluster: a federation has a few clients
+CLIENTS = 4  # of a typical federation
 POLL_SECONDS = 1.0
 
 
@@ -40,7 +40,9 @@ def run_side_by_side(
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     with RaySession(address):
-        count = max(1, int(ray.cluster_resources().get("CPU", 1)) // CPUS_PER_RUNNER)
+        resources = ray.cluster_resources()
+        # Federations without room wait for it, so that this number is not critical.
+        count = max(1, int(resources.get("GPU") or resources.get("CPU", 1)) // CLIENTS)
         # On this node, because they write to the same folder as the caller. They need no CPU while clients work.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         runner: Any = ray.remote(Runner).options(num_cpus=0, scheduling_strategy=here)
@@ -50,7 +52,7 @@ def run_side_by_side(
             while waiting and idle and not stop():
                 key, actor = waiting.pop(0), idle.pop()
                 running[actor.run.remote(function, calls[key])] = (key, actor)
-            done, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+            done, _ = ray.wait(list(running), timeout=POLL_SECONDS) if running else ([], [])
             for reference in done:
                 key, actor = running.pop(reference)
                 error = _error(reference)
