@@ -86,10 +86,10 @@ class Setting:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What all federated experiments have in common."""
-        length = f"{self.rounds:,} rounds of 64 samples a client, learning rate 0.001 (digits in quick mode: 0.003)"
-        scaled = f" instead of {PAPER_ROUNDS:,}; intervals T_C are scaled alike" if self.quick else ""
+        scaled = f" instead of {PAPER_ROUNDS:,}, and intervals T_C scaled alike" if self.quick else ""
         return (
-            f"{length.replace(' rounds', f' rounds{scaled}', 1)}; N = 1000, m = 100; the training splits.",
+            f"{self.rounds:,} rounds{scaled}. Batches of 64, N = 1000, m = 100, learning rate 0.001 (0.003 for quick "
+            "digits), the training splits.",
             "FedRF-TCA averages the extractors every round, as the authors' program does in effect, unless a row says "
             "local, which is the paper's text.",
         )

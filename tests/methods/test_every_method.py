@@ -115,15 +115,14 @@ def test_bytes_follow_the_formula_and_do_not_depend_on_the_number_of_samples(uni
 # The coordinator takes the step of fedrf-plus, so that its target trains nothing in the rounds.
 @pytest.mark.parametrize("method", [name for name in ALL if METHODS.find(name).target_trains and name != "fedrf-plus"])
 def test_a_target_that_trains_takes_plain_steps_and_sends_the_parts_it_trains(uninterrupted, method):
-    """In fedrf-tca, W and C are averaged every round, and G stays at its client."""
+    """In fedrf-tca, W, C and G are averaged every round."""
     definition, run = METHODS.find(method), uninterrupted(method)
     assert definition.target_steps == {"aligner": 100, "extractor": 100, "classifier": 10}
-    is_paper = method == "fedrf-tca"
-    averages = {"aligner": 20, "classifier": 20} if is_paper else {"aligner": 4, "classifier": 4, "extractor": 4}
+    averages = 20 if method == "fedrf-tca" else 4
     for part, letter in (("aligner", "W"), ("extractor", "G"), ("classifier", "C")):
         senders = len(SOURCES) + (part in definition.target_trains)
         sent = run.summary["communication"]["by_direction"]["up"].get(part, 0)
-        assert sent == 4 * averages.get(part, 0) * senders * sizes(run)[letter], part
+        assert sent == 4 * averages * senders * sizes(run)[letter], part
 
 
 @pytest.mark.parametrize("method", [name for name in ALL if not METHODS.find(name).asynchronous])
