@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -28,7 +27,6 @@ from fedrf.paper.plan import Job
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 POLL_SECONDS = 0.5
-MAX_DEATHS = 2  # of a job's process
 PR_SET_PDEATHSIG = 1  # of prctl
 
 
@@ -71,10 +69,13 @@ Ended = Iterator[tuple[Job, str | None]]
 def _in_processes(pending: Sequence[Job], store: JobStore, processes: int) -> Callable[[Stop], Ended]:
     def run(stop: Stop) -> Ended:
         waiting = sorted(pending, key=lambda job: -job.cost)  # long ones first: the processes end together
-        deaths: Counter[str] = Counter()
         while waiting and not stop():
+            suspects: list[Job] = []
             with _one_thread(), _pool(processes) as pool:
-                yield from _fill(pool, waiting, store, processes, stop, deaths)
+                yield from _fill(pool, waiting, store, processes, stop, suspects)
+            for suspect in suspects:
+                with _one_thread(), _pool(1) as pool:
+                    yield from _fill(pool, [suspect], store, 1, stop)
 
     return run
 
@@ -85,28 +86,30 @@ def _fill(
     store: JobStore,
     processes: int,
     stop: Stop,
-    deaths: Counter[str],
+    suspects: list[Job] | None = None,
 ) -> Ended:
     """Run jobs until none is left or a process has died, which ends the pool.
 
-    All jobs that ran at that time are tried once more, because it is not known which process died.
+    It is not known which process died, so all jobs that ran at that time are added to `suspects`, to be tried alone.
     """
     running: dict[Future[dict[str, float]], Job] = {}
     broken = False
     while running or (waiting and not stop() and not broken):
         while waiting and len(running) < processes and not stop() and not broken:
-            job = waiting.pop(0)
-            running[pool.submit(run_job, job.function, job.settings, store.folder_of(job))] = job
+            job = waiting[0]
+            try:
+                running[pool.submit(run_job, job.function, job.settings, store.folder_of(job))] = job
+                waiting.pop(0)
+            except BrokenProcessPool:  # it is started in the next pool
+                broken = True
         done, _ = wait(running, POLL_SECONDS, FIRST_COMPLETED)
         for future in done:
             job, error = running.pop(future), future.exception()
-            if isinstance(error, BrokenProcessPool):
-                broken = True
-                deaths[job.digest] += 1
-                if deaths[job.digest] < MAX_DEATHS:
-                    waiting.insert(0, job)
-                    continue
-            yield job, None if error is None else _line(error)
+            broken = broken or isinstance(error, BrokenProcessPool)
+            if isinstance(error, BrokenProcessPool) and suspects is not None:
+                suspects.append(job)
+            else:
+                yield job, None if error is None else _line(error)
 
 
 def _line(error: BaseException) -> str:
