@@ -15,7 +15,7 @@ from fedrf.cli.exit_codes import INTERRUPTED, RUN_FAILED
 from fedrf.cli.options import DataRoot, JsonOutput
 
 if TYPE_CHECKING:
-    from fedrf.paper.plan import Experiment
+    from fedrf.paper.plan import Experiment, Plan
     from fedrf.paper.setting import Setting
 
 app = typer.Typer(no_args_is_help=True, help="Repeat the tables and figures of the paper, by name.")
@@ -128,11 +128,11 @@ def run(
     from fedrf.paper.setting import Setting
 
     setting = Setting(quick, data_root, _numbers(seeds))
-    possible = _possible(_chosen(ids), setting, skip="all" in ids)
+    plans = _plans(_chosen(ids), setting, skip="all" in ids)
     out.mkdir(parents=True, exist_ok=True)
     processes = jobs or count_gpus() or os.cpu_count() or 1
     cluster = address or os.environ.get("RAY_ADDRESS")
-    outcomes, complete = reproduce(possible, setting, out.resolve(), processes, cluster)
+    outcomes, complete = reproduce(plans, setting, out.resolve(), processes, cluster)
     if json_output:
         print(json.dumps([outcome.as_json() for outcome in outcomes], ensure_ascii=False))
     else:
@@ -157,20 +157,19 @@ def _chosen(ids: list[str]) -> list[Experiment]:
     return list(EXPERIMENTS.values()) if "all" in ids else list(named.values())
 
 
-def _possible(chosen: list[Experiment], setting: Setting, skip: bool) -> list[Experiment]:
-    """Return the experiments whose data are there; with `skip`, the others are named and left out."""
-    possible = []
+def _plans(chosen: list[Experiment], setting: Setting, skip: bool) -> dict[str, Plan]:
+    """Return the plans of the experiments whose data are there; with `skip`, the others are named and left out."""
+    plans = {}
     for experiment in chosen:
         try:
-            experiment.recipe(setting)
-            possible.append(experiment)
+            plans[experiment.name] = experiment.recipe(setting)
         except ValueError as error:
             if not skip:
                 raise ValueError(f"{experiment.name}: {error}") from None
             print(f"{experiment.name} is left out: {error}", file=sys.stderr)
-    if not possible:
+    if not plans:
         raise ValueError("no experiment can be run with the data at hand")
-    return possible
+    return plans
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

@@ -41,11 +41,12 @@ def as_markdown(comparison: Comparison) -> str:
 def _markdown_table(grid: Grid) -> str:
     rows = [[f"**{entry.text}**" if entry.best else entry.text for entry in row] for row in grid.rows]
     rule = ["---", *["---:"] * (len(grid.columns) - 1)]
-    lines = [_markdown_row(grid.columns), _markdown_row(rule), *map(_markdown_row, rows)]
+    lines = [markdown_row(grid.columns), markdown_row(rule), *map(markdown_row, rows)]
     return "\n".join([f"**{grid.title}**", "", *lines])
 
 
-def _markdown_row(texts: Sequence[str]) -> str:
+def markdown_row(texts: Sequence[str]) -> str:
+    """Return one row of a Markdown table."""
     return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |"
 
 
@@ -82,6 +83,12 @@ def _escape_latex(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
 
 
+def print_full_width(table: Table, console: Console) -> None:
+    """Print a table at full width, also on a narrow terminal: rich would cut numbers off."""
+    table.width = console.measure(table, options=console.options.update(max_width=MAX_WIDTH)).maximum
+    console.print(table, crop=False)
+
+
 def print_tables(comparison: Comparison, console: Console) -> None:
     """Print the accuracy after the last round, the statistical tests and the remarks."""
     for grid in (accuracy_grid(comparison, "final"), *analysis_grids(comparison)):
@@ -93,9 +100,7 @@ def print_tables(comparison: Comparison, console: Console) -> None:
                 *(f"[bold]{escape(entry.text)}[/bold]" if entry.best else escape(entry.text) for entry in row)
             )
         console.print(f"\n{escape(grid.title)}\n")
-        # At full width, also on a narrow terminal: rich would cut numbers off.
-        table.width = console.measure(table, options=console.options.update(max_width=MAX_WIDTH)).maximum
-        console.print(table, crop=False)
+        print_full_width(table, console)
     console.print()
     for remark in remarks(comparison):
         console.print(escape(remark))

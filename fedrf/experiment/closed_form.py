@@ -66,6 +66,12 @@ def scaled(domain: FeatureSet, scaling: str) -> FeatureSet:
     return domain._replace(features=SCALINGS[scaling](features))
 
 
+def stacked(source: FeatureSet, target: FeatureSet) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the rows of both domains, and 1 for each row of the source and −1 for each of the target."""
+    rows = np.vstack([source.features, target.features])
+    return rows, np.where(np.arange(len(rows)) < len(source.features), 1, -1)
+
+
 def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -> AlignedPair:
     """Fit the aligner to both domains and transform both.
 
@@ -78,9 +84,8 @@ def align_pair(source: FeatureSet, target: FeatureSet, aligner: DomainAligner) -
         )
     if source.labels is None and get_tags(aligner).target_tags.required:
         raise ValueError(f"{type(aligner).__name__} learns from labels of the source, and the source has none")
-    rows = np.vstack([source.features, target.features])
+    rows, domain = stacked(source, target)
     count = len(source.features)
-    domain = np.where(np.arange(len(rows)) < count, 1, -1)
     # The aligner ignores the labels of target rows; they only need the type of the others.
     labels = None if source.labels is None else np.resize(source.labels, len(rows))
     start = time.perf_counter()

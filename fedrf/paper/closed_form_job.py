@@ -104,8 +104,9 @@ def run_gamma_path(settings: Mapping[str, Any], folder: Path, session: object) -
 
 def _path(aligner: Any, source: Any, target: Any, gammas: Sequence[float]) -> Iterator[tuple[Any, Any]]:
     """Yield both domains, aligned with each γ."""
-    rows = np.vstack([source.features, target.features])
-    domain = np.where(np.arange(len(rows)) < len(source.features), 1, -1)
+    from fedrf.experiment.closed_form import stacked
+
+    rows, domain = stacked(source, target)
     unit = _gamma_unit(source, target)
     for fitted in aligner.gamma_path([gamma * unit for gamma in gammas]):
         aligned = fitted.transform(rows, sample_domain=domain)

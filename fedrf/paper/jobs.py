@@ -6,8 +6,8 @@ import gc
 import json
 import time
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from fedrf import __version__
@@ -24,8 +24,7 @@ def run_job(
     function: str, settings: Mapping[str, Any], folder: Path, session: RaySession | None = None
 ) -> dict[str, float]:
     """Run a job, write its result, and return it."""
-    module, _, name = function.partition(":")
-    compute: Callable[..., dict[str, float]] = getattr(import_module(module), name)
+    compute: Callable[..., dict[str, float]] = resolve_name(function)
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     values = compute(settings, folder, session)

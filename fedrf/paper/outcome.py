@@ -38,6 +38,11 @@ class Table:
     oracles: tuple[str, ...] = ()
 
     @property
+    def heading(self) -> str:
+        """Its name and unit."""
+        return f"{self.name} in {self.unit}" if self.unit else self.name
+
+    @property
     def average_column(self) -> str:
         """The name of the column with averages."""
         return AVERAGE if AVERAGE in self.columns else PARTIAL_AVERAGE
@@ -78,7 +83,7 @@ class Outcome:
     failures
         Cells without a value, and why.
     jobs, finished, seconds
-        Number of jobs, of those that are finished, and their times added up.
+        Number of jobs, number of finished jobs, and the sum of their seconds.
     """
 
     name: str
@@ -229,8 +234,7 @@ def collect(
     for cell in plan.cells:
         result = results[cell.job.digest]
         if result is None:
-            place = ", ".join(part for part in (cell.table, cell.row, cell.column) if part != "accuracy")
-            failures[f"{place}: {errors.get(cell.job.digest, 'not run yet')}"] = None
+            failures[f"{cell.place}: {errors.get(cell.job.digest, 'not run yet')}"] = None
         else:
             scale = 100 if plan.units.get(cell.table) == "%" else 1
             key = (cell.table, cell.row, cell.column)

@@ -95,7 +95,7 @@ def _shown(outcome: Outcome, folder: Path) -> dict[str, object]:
     figure = folder / f"{outcome.stem}.svg"
     tables = [
         {
-            "name": f"{table.name}{f' in {table.unit}' if table.unit else ''}",
+            "name": table.heading,
             "columns": outcome.columns(table),
             "lines": outcome.lines(table),
         }

@@ -51,6 +51,11 @@ class Cell(NamedTuple):
     value: str = "accuracy"
     table: str = "accuracy"
 
+    @property
+    def place(self) -> str:
+        """Where the value is shown: table, row and column."""
+        return ", ".join(part for part in (self.table, self.row, self.column) if part != "accuracy")
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -50,6 +50,7 @@ def _content() -> dict[str, Any]:
     return content
 
 
+@cache
 def published(name: str) -> Published:
     """Return what the paper prints for one experiment."""
     entry = dict(_content()[name])

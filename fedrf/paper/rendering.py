@@ -6,9 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from fedrf.comparison.rendering import markdown_row, print_full_width
 from fedrf.paper.outcome import PAPER, Outcome
-
-MAX_WIDTH = 10_000  # characters, more than any table has
 
 
 def heading(outcome: Outcome) -> str:
@@ -45,8 +44,7 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     console.print(f"[bold]{escape(heading(outcome))}[/bold]")
     for table in outcome.shown:
         view = RichTable(box=None, pad_edge=False)
-        unit = f" in {table.unit}" if table.unit else ""
-        view.add_column(escape(table.name + unit), no_wrap=True)
+        view.add_column(escape(table.heading), no_wrap=True)
         view.add_column("")
         for column in outcome.columns(table):
             view.add_column(escape(column), justify="right", no_wrap=True)
@@ -56,10 +54,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
             name = line.row if line.row != previous else ""
             view.add_row(escape(name), line.origin, *map(escape, line.entries), style=style)
             previous = line.row
-        # At full width, also on a narrow terminal: rich would cut numbers off.
-        view.width = console.measure(view, options=console.options.update(max_width=MAX_WIDTH)).maximum
         console.print()
-        console.print(view, crop=False)
+        print_full_width(view, console)
     console.print()
     for text in remarks(outcome):
         console.print(f"- {text}", markup=False, highlight=False)
@@ -70,13 +66,8 @@ def as_markdown(outcome: Outcome) -> str:
     parts = [f"## {heading(outcome)}"]
     for table in outcome.shown:
         columns = outcome.columns(table)
-        unit = f" in {table.unit}" if table.unit else ""
-        lines = [_row([f"{table.name}{unit}", "", *columns]), _row(["---", "---", *["---:"] * len(columns)])]
-        lines += [_row([line.row, line.origin, *line.entries]) for line in outcome.lines(table)]
+        lines = [markdown_row([table.heading, "", *columns]), markdown_row(["---", "---", *["---:"] * len(columns)])]
+        lines += [markdown_row([line.row, line.origin, *line.entries]) for line in outcome.lines(table)]
         parts.append("\n".join(lines))
     parts.append("\n".join(f"- {text}" for text in remarks(outcome)))
     return "\n\n".join(parts) + "\n"
-
-
-def _row(entries: list[str]) -> str:
-    return f"| {' | '.join(entry.replace('|', chr(92) + '|') for entry in entries)} |"

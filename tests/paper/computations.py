@@ -2,6 +2,18 @@
 
 import os
 
+# A federated run of a second.
+TINY_RUN = {
+    "data.name": "digits",
+    "data.target": "street",
+    "data.sources": ["rendered"],
+    "data.samples": 60,
+    "train.rounds": 2,
+    "model.num_features": 20,
+    "model.dim": 5,
+    "method": "fedrf-tca",
+}
+
 
 def double(settings, folder, session):
     (folder / "calls").open("a").write("x")

@@ -11,6 +11,7 @@ from fedrf.paper.experiments import EXPERIMENTS, robustness
 from fedrf.paper.plan import Experiment
 from fedrf.paper.setting import Setting
 from tests.cli.calls import call
+from tests.paper.computations import TINY_RUN
 
 
 def tiny(setting: Setting):
@@ -18,17 +19,8 @@ def tiny(setting: Setting):
     plan = robustness.TABLE3.recipe(Setting(True, None, (0,)))
     cells = []
     for cell in plan.cells[:3]:
-        settings = {
-            "data.name": "digits",
-            "data.target": "street",
-            "data.sources": ["rendered"],
-            "data.samples": 60,
-            "train.rounds": 2,
-            "model.num_features": 20,
-            "model.dim": 5,
-            "federation.classifiers_from": cell.job.settings["federation"]["classifiers_from"],
-            "method": "fedrf-tca",
-        }
+        senders = cell.job.settings["federation"]["classifiers_from"]
+        settings = {**TINY_RUN, "federation.classifiers_from": senders}
         cells.append(cell._replace(job=setting.run(0, settings)))
     return plan.__class__(tuple(cells), plan.notes)
 

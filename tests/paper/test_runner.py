@@ -14,6 +14,7 @@ from fedrf.paper.jobs import JobStore
 from fedrf.paper.plan import job
 from fedrf.paper.runner import run_jobs
 from fedrf.paper.setting import Setting
+from tests.paper.computations import TINY_RUN
 
 
 def computation(name, **settings):
@@ -113,17 +114,7 @@ def test_names_of_jobs_depend_on_everything_but_the_data_root():
 @pytest.mark.ray
 def test_jobs_run_side_by_side_on_a_ray_cluster(tmp_path, ray_session):
     """Federated runs as actors, with the same result as in a process, and a failing job beside them."""
-    tiny = {
-        "data.name": "digits",
-        "data.target": "street",
-        "data.sources": ["rendered"],
-        "data.samples": 60,
-        "train.rounds": 2,
-        "model.num_features": 20,
-        "model.dim": 5,
-        "method": "fedrf-tca",
-    }
-    jobs = [Setting(True).run(seed, tiny) for seed in (0, 1)]
+    jobs = [Setting(True).run(seed, TINY_RUN) for seed in (0, 1)]
     there, here = JobStore(tmp_path / "there"), JobStore(tmp_path / "here")
     bad = computation("fail")
     errors, complete = run(there, *jobs, bad, address="auto")

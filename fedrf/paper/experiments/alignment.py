@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from fedrf.paper.closed_form_job import TUNED, alignment, gamma_path
+from fedrf.paper.closed_form_job import alignment, gamma_path
 from fedrf.paper.figures import draw_accuracy_over_time, draw_gamma
 from fedrf.paper.plan import Cell, Experiment, Plan
 from fedrf.paper.published import published
@@ -49,7 +49,6 @@ def closed_form_cells(
     setting: Setting, data: Domains, rows: Mapping[str, tuple[str, Mapping[str, Any]]], table: str = "accuracy"
 ) -> list[Cell]:
     """Return the cells of methods in closed form over all pairs: accuracies, or seconds."""
-    value = "seconds" if table == "seconds" else "accuracy" if setting.quick else "oracle"
     cells = {}
     for seed in setting.seeds():
         for pair in data.pairs:
@@ -57,13 +56,8 @@ def closed_form_cells(
                 job = alignment(
                     data, pair, estimator, parameters, seed=seed, search=not setting.quick, root=setting.root
                 )
-                cells[row, pair, job.digest] = Cell(
-                    row,
-                    pair_name(pair),
-                    job,
-                    value if estimator in TUNED else value.replace("oracle", "accuracy"),
-                    table,
-                )
+                value = "oracle" if job.settings["search"] and table == "accuracy" else table
+                cells[row, pair, job.digest] = Cell(row, pair_name(pair), job, value, table)
     return list(cells.values())
 
 

@@ -41,7 +41,7 @@ def run_side_by_side(
 
     with RaySession(address):
         resources = ray.cluster_resources()
-        # Federations without room wait for it, so that this number is not critical.
+        # A federation waits until its resources are free, so more runners than fit do no harm.
         count = max(1, int(resources.get("GPU") or resources.get("CPU", 1)) // CLIENTS)
         # On this node, because they write to the same folder as the caller. They need no CPU while clients work.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
