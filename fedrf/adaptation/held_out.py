@@ -22,7 +22,7 @@ class HeldOut:
         Positions of the samples to train with, and of those held out.
     labels
         Labels of all samples.
-    extractor_changes
+    extractor_learns
         Whether the extractor is trained, so that density ratios change with it.
 
     Attributes
@@ -31,10 +31,10 @@ class HeldOut:
         The newest Σℓ of the target; without it there is no score `dev`.
     """
 
-    def __init__(self, training: Integers, held_out: Integers, labels: Tensor, extractor_changes: bool) -> None:
+    def __init__(self, training: Integers, held_out: Integers, labels: Tensor, extractor_learns: bool) -> None:
         # Density ratios do not need more training samples than these.
         self.training, self.held_out = training[evenly(len(training))], held_out
-        self.extractor_changes = extractor_changes
+        self.extractor_learns = extractor_learns
         self.labels = labels[torch.from_numpy(held_out)]
         self.target_mean: Tensor | None = None
         self._ratios: tuple[Tensor, Tensor] | None = None
@@ -54,7 +54,7 @@ class HeldOut:
 
     def _density_ratios(self, model: DomainModel, rows: TrunkRows, features: Tensor, target_mean: Tensor) -> Tensor:
         """Return density ratios; those of before if neither extractor nor target mean have changed."""
-        if self._ratios is None or self.extractor_changes or not torch.equal(self._ratios[0], target_mean):
+        if self._ratios is None or self.extractor_learns or not torch.equal(self._ratios[0], target_mean):
             training = _features(model, rows, self.training).cpu()
             self._ratios = (target_mean, importance_weights(training, features.cpu(), target_mean))
         return self._ratios[1]

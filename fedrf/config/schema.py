@@ -92,8 +92,10 @@ class ModelConfig(Section):
         "disk", description="where outputs of a backbone's frozen layers are kept: disk is shared by all runs"
     )
     cache_precision: Literal["float32", "float16"] = Field("float32", description="float16: half the size, rounded")
-    sharing: Literal["frozen", "local", "averaged"] = Field("frozen", description="the learnable part of G")
-    extractor_interval: Count = Field(10, description="T_G, rounds between averages of G where it is averaged")
+    sharing: Literal["frozen", "local", "averaged"] = Field("averaged", description="the learnable part of G")
+    extractor_interval: Count = Field(
+        25, description="T_G, rounds between averages of G where it is averaged; one more after the last round"
+    )
     num_features: Count = Field(500, description="N, the number of random frequencies")
     sigma: Positive | Literal["median"] = Field("median", description="σ, the kernel width")
     kernel: Literal["gaussian", "laplace", "cauchy", "none"] = Field(
@@ -134,7 +136,7 @@ class TrainConfig(Section):
     extractor_lr_factor: Positive = Field(1.0, description="of lr for the learnable part of G; fine-tuning: 0.1")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="sgd: plain, with steps of 100 · lr")
     proximal: NotNegative = Field(0.0, description="μ of FedProx, the penalty on the distance to the last average")
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="of the cross-entropy at the sources")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of the cross-entropy at the sources")
 
 
 class AdaptConfig(Section):

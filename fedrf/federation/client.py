@@ -29,7 +29,7 @@ from fedrf.data.validation import hold_out
 from fedrf.federation.channel import Channel
 from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.local_samples import PIECE, LocalSamples
-from fedrf.federation.module import FederatedModule, changes_extractor
+from fedrf.federation.module import FederatedModule
 from fedrf.federation.round_batches import RoundBatches, uncache_adapter
 from fedrf.federation.saver import Saver
 from fedrf.federation.warm_start import warm_started_aligner
@@ -153,8 +153,7 @@ class Client:
         target_rows = None if target_samples is None else compute(frozen, target_samples)
         scores = None
         if samples.labels is not None and len(held_out):
-            changes = changes_extractor(self.config, self.schedule)
-            scores = HeldOut(training, held_out, torch.from_numpy(samples.labels), changes)
+            scores = HeldOut(training, held_out, torch.from_numpy(samples.labels), self.schedule.learns_extractor)
         return LocalSamples(
             rows,
             samples.labels,

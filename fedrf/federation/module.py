@@ -78,8 +78,7 @@ class FederatedModule(DomainModel):
         self.extractor: CachedExtractor
         align, size = config.align, random_features.out_features
         # A submodule, so that checkpoints keep its running means.
-        changes = changes_extractor(config, schedule)
-        self.own_embedding = OwnEmbedding(size, align.message, align.memory, align.refresh, changes)
+        self.own_embedding = OwnEmbedding(size, align.message, align.memory, align.refresh, schedule.learns_extractor)
         self.num_round_optimizers = 1
         self.averaged = schedule.trained + (("auxiliary",) if self.method.shares_auxiliary else ())
 
@@ -216,7 +215,8 @@ class FederatedModule(DomainModel):
                 name: {part: torch.tensor(values) for part, values in parts.items()}
                 for name, parts in reply.source_models.items()
             }
-        self.own_embedding.outdated = self.own_embedding.outdated or "extractor" in reply.parts
+        if "extractor" in reply.parts:
+            self.own_embedding.renew()
         progress.model_version = reply.model_version
 
     # After the rounds
@@ -264,11 +264,6 @@ def check_losses(terms: object, method: str, schedule: Schedule) -> None:
         raise ValueError(f"{name} returns a loss, but target_trains names no part that the target trains")
     if "loss" in terms and not terms["loss"].requires_grad:
         raise ValueError(f"{name} returns a loss without a gradient")
-
-
-def changes_extractor(config: Config, schedule: Schedule) -> bool:
-    """Tell whether the client's extractor changes in the rounds."""
-    return schedule.learns_extractor or config.model.sharing == "averaged"
 
 
 def _kind(part: str) -> type[ArrayMessage]:

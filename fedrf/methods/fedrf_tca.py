@@ -102,4 +102,4 @@ class FedRFPlus(FedRFTCA):
     summary = "fedrf-tca with exact messages, a proximal step and adaptation at the target"
     settings = {}
     ablated = "fedrf-tca"
-    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))"
+    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + G / E + C / T))"

@@ -17,6 +17,7 @@ class SourceOnly(Method):
     name = "source-only"
     summary = "majority vote of independently trained source models"
     settings = {
+        "model.sharing": "frozen",
         "federation.embeddings_from": "none",
         "federation.aligners_from": "none",
         "federation.classifiers_from": "none",

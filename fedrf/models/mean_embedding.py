@@ -23,16 +23,11 @@ class OwnEmbedding(nn.Module):
         Number of random features, 2N.
     message
         ``batch``: mean over the batch. ``running``: exponential moving average over the batches, bias-corrected.
-        ``exact``: mean over all samples, recomputed every `refresh` rounds if the extractor changes, else once.
+        ``exact``: mean over all samples, computed once, and again every `refresh` rounds if the extractor learns.
     memory
         Weight of the past in the running mean.
-    extractor_changes
-        Whether the extractor changes from round to round.
-
-    Attributes
-    ----------
-    outdated
-        Set it after replacing the extractor: the exact mean is then recomputed in the next round.
+    extractor_learns
+        Whether each step of the client changes the extractor.
     """
 
     # Buffers keep these names because weight files contain them.
@@ -40,11 +35,11 @@ class OwnEmbedding(nn.Module):
     rounds: Tensor
 
     def __init__(
-        self, size: int, message: str, memory: float = 0.9, refresh: int = 5, extractor_changes: bool = True
+        self, size: int, message: str, memory: float = 0.9, refresh: int = 5, extractor_learns: bool = True
     ) -> None:
         super().__init__()
         self.message, self.memory, self.refresh = message, memory, refresh
-        self.extractor_changes, self.outdated = extractor_changes, False
+        self.extractor_learns = extractor_learns
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
 
@@ -68,11 +63,15 @@ class OwnEmbedding(nn.Module):
             self.mean.copy_(blend.detach())
             # Bias correction: the first running mean is the mean of the first batch.
             return blend / (1 - self.memory ** (number + 1))
-        if number == 0 or self.outdated or (self.extractor_changes and number % self.refresh == 0):
+        if number == 0 or (self.extractor_learns and number % self.refresh == 0):
             self.mean.copy_(_mean(whole_set))
-            self.outdated = False
         # The value is that of the whole set, the gradient that of the batch.
         return self.mean + (batch - batch.detach())
+
+    def renew(self) -> None:
+        """Recompute the exact mean in the next round: the extractor was replaced."""
+        if self.message == "exact":
+            self.rounds.zero_()
 
 
 @torch.no_grad()

@@ -97,7 +97,7 @@ class Schedule:
     def averages_extractor(self, number: int) -> bool:
         """Tell whether extractors are averaged between round t and the next."""
         model = self.config.model
-        return number >= 1 and model.sharing == "averaged" and self._is_due(model.extractor_interval, number)
+        return number >= 1 and model.sharing == "averaged" and self._is_due_or_last(model.extractor_interval, number)
 
     def averages_first(self, number: int) -> bool:
         """Tell whether messages of the next round need the averages after round t."""
@@ -118,9 +118,10 @@ class Schedule:
         return interval is not None and number % interval == 0
 
     def _averages_aligner(self, number: int) -> bool:
-        is_last = number == self.config.train.rounds and not self.config.federation.together
-        return is_last or self._is_due(self.config.federation.aligner_interval, number)
+        return self._is_due_or_last(self.config.federation.aligner_interval, number)
 
-    def _is_due(self, interval: int, number: int) -> bool:
-        """Tell whether W or G is averaged after round t: at its own interval, or with C."""
-        return self._averages_classifier(number) if self.config.federation.together else number % interval == 0
+    def _is_due_or_last(self, interval: int, number: int) -> bool:
+        """Tell whether W or G is averaged after round t: at its own interval and after the last round, or with C."""
+        if self.config.federation.together:
+            return self._averages_classifier(number)
+        return number % interval == 0 or number == self.config.train.rounds

@@ -68,13 +68,13 @@ def test_figures_are_the_scores_of_the_held_out_samples(module):
     assert figures["dev"] == pytest.approx(float(risk), rel=1e-4)
 
 
-def test_density_ratios_are_recomputed_if_the_mean_or_the_extractor_changes(module):
+def test_density_ratios_are_recomputed_if_the_mean_or_the_extractor_learns(module):
     samples = module.samples
     with torch.no_grad():
         features = module.features(samples.rows[samples.training])
 
-    def held_out(extractor_changes):
-        scorer = HeldOut(samples.training, samples.held_out.held_out, samples.labels, extractor_changes)
+    def held_out(extractor_learns):
+        scorer = HeldOut(samples.training, samples.held_out.held_out, samples.labels, extractor_learns)
         scorer.target_mean = features[:20].mean(0)
         return scorer
 

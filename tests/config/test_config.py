@@ -12,7 +12,8 @@ from fedrf.config.schema import Config
 def test_defaults_are_fedrf_plus():
     config = load_config()
     assert (config.method, config.federation.mode, config.align.message) == ("fedrf-plus", "async", "exact")
-    assert (config.align.step, config.model.sharing) == ("proximal", "frozen")
+    assert (config.align.step, config.train.label_smoothing) == ("proximal", 0)
+    assert (config.model.sharing, config.model.extractor_interval) == ("averaged", 25)
 
 
 def test_fedrf_tca_has_the_settings_of_the_paper():
@@ -88,7 +89,6 @@ def test_every_key_is_described():
             "federation.classifiers_from=none",
             "federation.classifiers_from=none: the target would never get a classifier; name sources whose C is",
         ),
-        ("model.extractor=cnn", "set model.sharing to local or averaged"),
         ("method=[a]", "method=[a]: allowed: fedrf-plus, "),
         ("data.samples=1", "data.samples=1: Input should be greater than or equal to 2"),
         ("model.dim=100000", "model.dim=100000 must not exceed"),
@@ -108,6 +108,13 @@ def test_one_line_names_key_value_and_what_is_allowed(override, complaint):
         load_config(None, [override])
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("frozen", ["model.sharing=frozen", "method=source-only"])
+def test_random_layers_are_not_frozen(frozen):
+    with pytest.raises(ValueError, match=r"extractor=cnn has random initial weights: set model\.sharing to local or"):
+        load_config(None, ["model.extractor=cnn", frozen])
+    assert load_config(None, ["model.extractor=cnn"]).model.sharing == "averaged"
 
 
 def test_one_source_needs_no_brackets():

@@ -13,6 +13,7 @@ def schedule(name="a", **overrides):
 
 def test_sources_send_the_parts_that_they_train_and_the_target_its_embedding():
     assert schedule().parts_after(5) == ("aligner", "classifier")
+    assert schedule().parts_after(25) == ("aligner", "classifier", "extractor")
     assert schedule("t").parts_after(5) == ()
     assert schedule("t").sends_embedding(1)
 
@@ -42,11 +43,13 @@ def test_classifiers_are_sent_at_their_interval(interval):
     assert sent == list(range(interval, 151, interval))
 
 
-def test_extractors_are_sent_at_their_interval_if_they_are_averaged():
-    client = schedule(model__sharing="averaged", model__extractor_interval=5)
-    assert [t for t in range(1, 16) if "extractor" in client.parts_after(t)] == [5, 10, 15]
-    assert [t for t in range(1, 16) if client.averages_extractor(t)] == [5, 10, 15]
-    assert not any("extractor" in schedule(model__sharing="local").parts_after(t) for t in range(1, 16))
+@pytest.mark.parametrize("interval", [1, 4, 200])
+def test_extractors_are_sent_at_their_interval_and_after_the_last_round_if_they_are_averaged(interval):
+    client = schedule(model__extractor_interval=interval, train__rounds=150)
+    expected = sorted({*range(interval, 151, interval), 150})
+    assert [t for t in range(1, 151) if "extractor" in client.parts_after(t)] == expected
+    assert [t for t in range(1, 151) if client.averages_extractor(t)] == expected
+    assert not any("extractor" in schedule(model__sharing="local").parts_after(t) for t in range(1, 151))
 
 
 def test_the_target_sends_nothing_if_no_source_takes_part():
