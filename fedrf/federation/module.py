@@ -108,7 +108,8 @@ class FederatedModule(DomainModel):
         if number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average":
             figures |= self.samples.evaluate(self, schedule.is_target)
         if "loss" in losses:
-            self.step(losses["loss"], slice(0, self.num_round_optimizers))
+            factor = self.method.rate_factor(number, self.config.train.rounds)
+            self.step(losses["loss"], slice(0, self.num_round_optimizers), factor)
         if self.config.track.tensorboard:
             self.log_dict(figures)
         timing = {"seconds": time.perf_counter() - began, "waited": channel.waited}
@@ -155,11 +156,13 @@ class FederatedModule(DomainModel):
             terms["loss"] = terms["loss"] + self.config.train.proximal / 2 * torch.stack(drift).sum()
         return terms
 
-    def step(self, loss: Tensor, which: slice) -> None:
-        """Take one step against the loss with some of the optimisers."""
+    def step(self, loss: Tensor, which: slice, rate_factor: float = 1.0) -> None:
+        """Take one step against the loss with some of the optimisers, their rates times a factor."""
         optimizers = self.optimizers()
         chosen = (optimizers if isinstance(optimizers, list) else [optimizers])[which]
         for optimizer in chosen:
+            for group in optimizer.param_groups:
+                group["lr"] = rate_factor * group.setdefault("initial_lr", group["lr"])
             optimizer.zero_grad()
         self.manual_backward(loss)
         for optimizer in chosen:

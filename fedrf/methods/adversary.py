@@ -30,6 +30,11 @@ def growing_strength(number: int, rounds: int) -> float:
     return 2 / (1 + exp(-10 * number / rounds)) - 1
 
 
+def annealing(number: int, rounds: int) -> float:
+    """Return a factor of learning rates that falls from 1 to 0.17 over the rounds (Ganin et al. 2016)."""
+    return float((1 + 10 * number / rounds) ** -0.75)
+
+
 def discriminator(width: int) -> nn.Module:
     """Return a network with one hidden layer whose output is positive for sources."""
     return nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))

@@ -134,6 +134,10 @@ class Method:
         """Return the parts that the target trains in the rounds with this configuration."""
         return self.target_trains or (("aligner", "extractor") if config.adapt.when == "joint" else ())
 
+    def rate_factor(self, number: int, rounds: int) -> float:
+        """Return the factor of all learning rates in round t of T."""
+        return 1.0
+
     def auxiliary_network(self, config: Config, num_peers: int, width: int) -> nn.Module:
         """Return what the method adds to a client's network.
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fedrf.config.loader import load_config
+from fedrf.config.registry import METHODS
 from tests.federation.recording import new_client
 from tests.methods.toys import TARGET, toy
 
@@ -85,3 +86,22 @@ def test_the_factor_changes_adaptation_after_the_rounds_in_no_way(tmp_path):
 def test_joint_adaptation_takes_the_steps_of_its_method(tmp_path, method, keys, expected):
     """Plain steps in a method whose target can train; the sources' optimiser in another."""
     assert optimisation(tmp_path, TARGET, method, adapt__when="joint", **keys) == expected
+
+
+def test_factors_of_rates_do_not_multiply_over_the_rounds(tmp_path, monkeypatch):
+    module = new_client(load_config(None, toy(tmp_path, "fedavg")), "ward", tmp_path).module
+    weight = torch.nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    monkeypatch.setattr(module, "optimizers", lambda: optimizer)
+    monkeypatch.setattr(module, "manual_backward", lambda loss: loss.backward())
+    for factor, position in ((0.5, -0.25), (0.1, -0.3), (1.0, -0.8)):
+        module.step(1.0 * weight, slice(0, 1), factor)
+        assert float(weight.detach()) == pytest.approx(position)
+
+
+def test_the_rates_of_dann_and_cdan_decay_as_in_their_papers():
+    for name in ("pooled-dann", "pooled-cdan"):
+        factors = [METHODS.find(name).rate_factor(number, 40) for number in (0, 4, 40)]
+        assert factors == pytest.approx([1, 2**-0.75, 11**-0.75])
+        assert load_config(None, {"method": name}).train.extractor_lr_factor == 0.1
+    assert METHODS.find("f-dann").rate_factor(40, 40) == 1

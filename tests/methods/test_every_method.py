@@ -50,6 +50,7 @@ def settings(folder, method, **more):
         "model.dim": DIM,
         "train.rounds": ROUNDS,
         "train.batch_size": BATCH,
+        "train.lr": 0.01,  # few rounds
         "adapt.steps": 10,
         "adapt.batch_size": 32,
         "track.evaluate_every": 10,
