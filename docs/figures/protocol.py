@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 INK, MUTED, PAPER, PANEL, EDGE = "#1f2430", "#565f70", "#ffffff", "#f3f5f9", "#b9c2d0"
-EMBEDDING, ALIGNER, CLASSIFIER, FIXED = "#b45309", "#1d4ed8", "#15803d", "#566072"
+EMBEDDING, ALIGNER, CLASSIFIER, EXTRACTOR, FIXED = "#b45309", "#1d4ed8", "#15803d", "#7e22ce", "#566072"
 PIPELINE = [  # text, centre, width and colour of the boxes in a client, from left to right
     ("samples", 3.9, 7.8, FIXED),
-    ("G", 11.6, 3.2, FIXED),
+    ("G", 11.6, 3.2, EXTRACTOR),
     ("random\nfeatures", 19.2, 8.0, EMBEDDING),
     ("W", 26.7, 3.2, ALIGNER),
     ("C", 31.8, 3.2, CLASSIFIER),
@@ -68,13 +68,13 @@ def client(axes: Axes, x: float, y: float, name: str, data: str, loss: str) -> N
     axes.text(x + 18.0, y + 2.0, loss, color=INK, fontsize=9.5, ha="center", va="center")
 
 
-def messages(axes: Axes, start: float, end: float, y: float, texts: tuple[str, str, str]) -> None:
-    """Draw an arrow that carries Σℓ, W and C."""
+def messages(axes: Axes, start: float, end: float, y: float, texts: tuple[str, str, str, str]) -> None:
+    """Draw an arrow that carries Σℓ, G, W and C."""
     arrow(axes, start, end, y)
-    middle, colours = (start + end) / 2, (EMBEDDING, ALIGNER, CLASSIFIER)
-    for offset, text, colour in zip((-4.0, 0.0, 4.0), texts, colours, strict=True):
+    middle, colours = (start + end) / 2, (EMBEDDING, EXTRACTOR, ALIGNER, CLASSIFIER)
+    for offset, text, colour in zip((-5.25, -1.75, 1.75, 5.25), texts, colours, strict=True):
         if text:
-            chip(axes, middle + offset, y, 3.5, 2.6, text, colour)
+            chip(axes, middle + offset, y, 3.1, 2.6, text, colour)
 
 
 def coordinator(axes: Axes) -> None:
@@ -83,9 +83,10 @@ def coordinator(axes: Axes) -> None:
     box(axes, left, 8.0, right - left, 46.0, "#e8ecf5", EDGE)
     axes.text(middle, 51.9, "Coordinator", color=INK, fontsize=11, weight="bold", ha="center", va="center")
     duties = [
-        (44.0, "relays", "Σℓ", EMBEDDING, "every round"),
-        (31.5, "averages", "W", ALIGNER, "every $T_W$ rounds,\nthen takes the\nproximal step"),
-        (15.0, "averages", "C", CLASSIFIER, "every $T_C$ rounds"),
+        (45.4, "relays", "Σℓ", EMBEDDING, "every round"),
+        (35.9, "averages", "G", EXTRACTOR, "every $T_G$ rounds"),
+        (26.9, "averages", "W", ALIGNER, "every $T_W$ rounds,\nthen takes the\nproximal step"),
+        (13.6, "averages", "C", CLASSIFIER, "every $T_C$ rounds"),
     ]
     for y, verb, symbol, colour, when in duties:
         axes.text(middle, y + 2.9, verb, color=INK, fontsize=9.5, ha="center", va="center")
@@ -97,21 +98,22 @@ def legend(axes: Axes) -> None:
     """Write what happens in a round, what the messages are, and what is never sent."""
     steps = (
         "One round",
-        "Clients send Σℓ; W and C when due.",
+        "Clients send Σℓ; G, W and C when due.",
         "Sources receive the Σℓ of the target,",
         "and the target those of the sources.",
-        "Averages of W and C replace the local ones.",
+        "Averages of G, W and C replace the local ones.",
     )
     for index, text in enumerate(steps):
         weight = "normal" if index else "bold"
         axes.text(TARGET[0], 52.2 - 2.7 * index, text, color=INK, fontsize=9.5, va="center", weight=weight)
     sizes = (
         ("Σℓ", EMBEDDING, "mean of random features: 2N numbers"),
+        ("G", EXTRACTOR, "learnable part of the extractor"),
         ("W", ALIGNER, "aligner: 2N × m numbers"),
         ("C", CLASSIFIER, "classifier: (m + 1) numbers per class"),
     )
     for index, (symbol, colour, text) in enumerate(sizes):
-        y = 18.4 - 4.3 * index
+        y = 20.9 - 3.9 * index
         chip(axes, TARGET[0] + 1.75, y, 3.5, 2.6, symbol, colour)
         axes.text(TARGET[0] + 4.6, y, text, color=INK, fontsize=9.5, va="center")
     never = (
@@ -126,15 +128,15 @@ def draw() -> Figure:
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, HEIGHT))
     axes.set_axis_off()
     for name, y in SOURCES:
-        client(axes, LEFT, y, name, "labelled", "trains W and C: minimises $L_C$ + λ$\\,L_{MMD}$")
-        messages(axes, LEFT + 36.0, COORDINATOR[0], y + 8.6, ("Σℓ", "W", "C"))
-        messages(axes, COORDINATOR[0], LEFT + 36.0, y + 4.0, ("Σℓ", "W", "C"))
+        client(axes, LEFT, y, name, "labelled", "trains G, W and C: minimises $L_C$ + λ$\\,L_{MMD}$")
+        messages(axes, LEFT + 36.0, COORDINATOR[0], y + 8.6, ("Σℓ", "G", "W", "C"))
+        messages(axes, COORDINATOR[0], LEFT + 36.0, y + 4.0, ("Σℓ", "G", "W", "C"))
     axes.text(LEFT + 18.0, 23.5, "⋮", color=MUTED, fontsize=14, ha="center", va="center")
     coordinator(axes)
     x, y = TARGET
     client(axes, x, y, "Target", "unlabelled", "after the last round: adapts its G alone")
-    messages(axes, x, COORDINATOR[1], y + 8.6, ("Σℓ", "", ""))
-    messages(axes, COORDINATOR[1], x, y + 4.0, ("Σℓ", "W", "C"))
+    messages(axes, x, COORDINATOR[1], y + 8.6, ("Σℓ", "", "", ""))
+    messages(axes, COORDINATOR[1], x, y + 4.0, ("Σℓ", "G", "W", "C"))
     legend(axes)
     return figure
 
