@@ -191,6 +191,7 @@ class FederatedModule(DomainModel):
         """Return messages with these parts; the auxiliary network and weights of the sources go with the aligner."""
         if "aligner" in parts and self.method.shares_auxiliary:
             parts = (*parts, "auxiliary")
+        parts = tuple(part for part in parts if parameters_of(self, part))  # an extractor may have none
         channel, models = self.channel, self.channel.progress.source_models
         messages: list[Message] = [channel.message(_kind(part), get_part(self, part), number) for part in parts]
         if messages and self.schedule.is_target and models and self.method.weighs_sources:

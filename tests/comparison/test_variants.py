@@ -41,8 +41,10 @@ def test_ablations_follow_from_the_settings_of_the_methods(monkeypatch):
 
 def test_every_ingredient_can_be_removed():
     plan = plan_comparison("digits", ablate=True, seeds=[0])
-    # Only digits from files use consistency between warped images, and they use no pseudo-labels.
-    assert len(plan.variants) == len(METHODS.find("fedrf-tca").settings.keys() - {"adapt.consistency"}) + 2
+    # Only digits from files use consistency between warped images, and they use no pseudo-labels. Both methods average
+    # extractors, and smooth no labels.
+    common = {"adapt.consistency", "model.sharing", "train.label_smoothing"}
+    assert len(plan.variants) == len(METHODS.find("fedrf-tca").settings.keys() - common) + 2
     from_files = plan_comparison("digit-four", ablate=True, seeds=[0], require_files=False)
     names = [variant.name for variant in from_files.variants]
     assert "without adapt.consistency=1" in names

@@ -198,6 +198,7 @@ def test_an_interruption_while_the_target_prepares_for_adaptation(images, tmp_pa
         images,
         model__extractor="resnet18",
         model__weights="none",
+        model__sharing="frozen",
         train__rounds=1,
         adapt__steps=1,
         align__step="gradient",

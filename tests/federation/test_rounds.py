@@ -38,6 +38,7 @@ def test_async_a_slow_client_does_not_delay_the_others(tmp_path):
 )
 def test_every_rule_trains(tmp_path, mode, rule):
     size = {"model.num_features": 100, "model.dim": 32, "train.batch_size": 32, "train.lr": 0.02, "train.rounds": 30}
+    size["model.sharing"] = "frozen"
     settings = {**TINY, **size, "adapt.when": "never", "federation.mode": mode, "federation.aggregation": rule}
     settings["model.classifier"] = "mlp" if rule == "fedma" else "linear"
     result, _ = run_recorded({**settings, "track.evaluate_every": 30}, tmp_path / "run")
@@ -132,16 +133,20 @@ def test_a_target_that_never_got_a_classifier_says_so(tmp_path):
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_last_classifier_reaches_the_target_however_many_messages_are_lost(tmp_path, mode):
-    """T_C does not divide T: there is one C of each source, and W after the last round."""
+    """T_C does not divide T: there is one C of each source, and W and G after the last round."""
     settings = {**TINY, "federation.mode": mode, "federation.drop": 0.999, "federation.classifier_interval": 4}
     result, calls = run_recorded({**settings, "adapt.when": "never"}, tmp_path / "run")
     assert result.summary["failures"] == []
     sent = [message for envelope, _ in exchanges(calls) for message in envelope.messages if message.kind != "metrics"]
-    assert {(message.kind, message.round) for message in sent} == {("classifier", 5), ("aligner", 7)}
+    assert {(message.kind, message.round) for message in sent} == {
+        ("classifier", 5),
+        ("aligner", 7),
+        ("extractor", 7),
+    }
     weights = weights_of(result, "handwritten")["classifier.weight"].ravel()
     classifiers = [torch.tensor(message.values)[:80] for message in sent if message.kind == "classifier"]
     if mode == "sync":
-        assert len(sent) == 6
+        assert len(sent) == 9
         torch.testing.assert_close(weights, torch.stack(classifiers).mean(0))
     initial = get_part(new_client(load_config(None, FIXED_SIGMA), "street", tmp_path).module, "classifier")
     assert not torch.equal(weights, initial[:80])

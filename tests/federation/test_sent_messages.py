@@ -30,14 +30,16 @@ def test_only_embeddings_pass_between_clients_and_none_between_sources(recorded)
 def test_no_array_has_the_size_of_samples(recorded, tmp_path):
     """No array that leaves has as many rows or columns as there are samples, trunk features or pixels."""
     result, calls = recorded
-    trunk_features = new_client(result.config, "street", tmp_path).module.samples.rows[[0]].shape[1]
+    module = new_client(result.config, "street", tmp_path).module
+    trunk_features = module.samples.rows[[0]].shape[1]
     shapes = {
         message.values.shape
         for envelope, _ in exchanges(calls)
         for message in envelope.messages
         if isinstance(message.values, np.ndarray)
     }
-    assert shapes == {(60,), (60, 8), (90,)}
+    extractor = sum(value.numel() for value in module.extractor.adapter.parameters())
+    assert shapes == {(60,), (60, 8), (90,), (extractor,)}
     assert not {97, trunk_features, 256} & {number for shape in shapes for number in shape}
 
 

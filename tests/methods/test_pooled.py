@@ -159,13 +159,21 @@ def copy_parameters(source, destination):
 
 
 def pooled_loop(config, folder, loss):
-    """Train one network by Adam; return it, and its state after round 6, when the target received it last."""
+    """Train one network by Adam; return it, and its state after round 6, when the target received it last.
+
+    DANN and CDAN lower all rates over the rounds, and that of the extractor to a tenth (Ganin et al. 2016).
+    """
     pools_all = config.method in POOL_ALL
     target_samples = load_samples(config, TARGET).without_labels() if pools_all else None
     model, received = (new_client(config, POOL, folder, target_samples).module for _ in range(2))
-    parameters = [parameter for part in named_parts(model).values() for parameter in part.values()]
-    optimizer = torch.optim.Adam(parameters, lr=config.train.lr)
+    is_adversarial = config.method in ("pooled-dann", "pooled-cdan")
+    rates = {part: 0.1 if is_adversarial and part == "extractor" else 1.0 for part in named_parts(model)}
+    groups = [{"params": list(values.values()), "part": part} for part, values in named_parts(model).items() if values]
+    optimizer = torch.optim.Adam(groups)
     for number in range(1, 8):
+        for group in optimizer.param_groups:
+            decay = (1 + 10 * number / 7) ** -0.75 if is_adversarial else 1.0
+            group["lr"] = config.train.lr * rates[group["part"]] * decay
         batch = model.samples.batch(number, 8)
         optimizer.zero_grad()
         loss(model, batch).backward()

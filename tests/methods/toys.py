@@ -20,6 +20,7 @@ from tests.federation.recording import exchanges, new_client, run_recorded
 COUNTS = {"clinic": 12, "ward": 30, "home": 20}
 SOURCES, TARGET = ("clinic", "ward"), "home"
 CLASSES, COLUMNS = 3, 5
+SMOOTHING = 0.1  # of labels; not the default, so that the reference loops check it
 NETWORK = ("aligner", "classifier", "extractor")
 
 
@@ -41,6 +42,7 @@ def toy(folder, method, **more):
         "train.rounds": 7,
         "train.batch_size": 8,
         "train.lr": 0.01,
+        "train.label_smoothing": SMOOTHING,
         "federation.mode": "sync",
         "federation.classifier_interval": 3,
         "federation.checkpoint_seconds": 1e9,
@@ -103,7 +105,7 @@ def logits_of(model, rows):
     return 10 * rows @ model.classifier.weight.T + model.classifier.bias
 
 
-def classification(model, rows, labels, smoothing=0.1):
+def classification(model, rows, labels, smoothing=SMOOTHING):
     """Return the cross-entropy of aligned features with smoothed labels, written out."""
     log_probabilities = logits_of(model, rows).log_softmax(1)
     expected = torch.full_like(log_probabilities, smoothing / CLASSES)
