@@ -40,7 +40,7 @@ OWN: Rows = {
 # Independently trained networks without random features, and a majority vote at the target.
 SOURCE_ONLY: Mapping[str, Any] = {"method": "source-only", "model.kernel": "none", "model.sharing": "local"}
 BASELINES = (
-    "Baselines have their own settings (docs/methods.md): a linear classifier, label smoothing, averages every fifth "
+    "Baselines have their own settings (docs/methods.md): a linear classifier, averages every fifth "
     "round. fedrf-plus is this package's own method."
 )
 CENTRAL_NOTE = "Central references see the samples of all domains in one place."
