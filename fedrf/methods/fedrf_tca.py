@@ -10,7 +10,8 @@ steps in the rounds: the coordinator moves the average of W by a closed-form pro
 
 Sent every round: Σℓ of all clients up, the target's down to each source and the sources' to the target. Every A rounds
 (`federation.aligner_interval`), and after the last: W of each source up, and of the target if it trains, and the
-average down to all. Every T rounds: C of each source up, and the average down to all.
+average down to all. G in the same way every E rounds (`model.extractor_interval`), with `model.sharing=averaged`. Every
+T rounds: C of each source up, and the average down to all.
 """
 
 from __future__ import annotations
