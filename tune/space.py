@@ -20,7 +20,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from fedrf.config.keys import describe_keys
-from fedrf.config.loader import load_config, read_given
+from fedrf.config.loader import load_config, read_given, recipe_settings
 from fedrf.config.schema import Config, Section
 
 SPACES = Path(__file__).parent / "spaces"
@@ -168,7 +168,7 @@ def with_defaults(given: Mapping[str, Any], space: Space) -> dict[str, Any]:
 
 def _is_set(given: Mapping[str, Any], key: str) -> bool:
     section, _, name = key.rpartition(".")
-    return name in ((given.get(section) or {}) if section else given)
+    return key in recipe_settings(given) or name in ((given.get(section) or {}) if section else given)
 
 
 def grid_points(space: Space) -> list[Point]:

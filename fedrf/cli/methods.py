@@ -10,7 +10,7 @@ from fedrf.cli.options import JsonOutput, Names
 SYMBOLS = (
     "K: sources. G, W, C, D: values in the extractor, the aligner, the classifier and the auxiliary network. S = 2N: "
     "values in a mean embedding. m: values in an aligned sample. B: samples in a batch. P: bytes in a ciphertext. "
-    "C is averaged every T rounds, W every A rounds."
+    "C is averaged every T rounds, W every A rounds, G every E rounds. L: classes. R: components of second moments."
 )
 OTHERS = "A class of your own: method=package.module:Name, imported from the Python path or the current directory."
 
@@ -37,6 +37,7 @@ def methods(names: Names = None, json_output: JsonOutput = False) -> None:
             "summary": method.summary,
             "asynchronous": method.asynchronous,
             "bytes_per_round": method.bytes_per_round,
+            "bytes_once": method.bytes_once,
             "from": provider,
         }
         for name, method, provider in definitions(METHODS, names or [])
@@ -44,7 +45,11 @@ def methods(names: Names = None, json_output: JsonOutput = False) -> None:
     if json_output:
         print(json.dumps(rows, indent=1))
     else:
-        formulas = [f"Bytes of {row['name']} in a round: {row['bytes_per_round'] or 'not given'}" for row in rows]
+        formulas = [
+            f"Bytes of {row['name']} in a round: {row['bytes_per_round'] or 'not given'}"
+            + (f"; once in a run: {row['bytes_once']}" if row["bytes_once"] != "0" else "")
+            for row in rows
+        ]
         texts = [OTHERS, *formulas, SYMBOLS] if names else [OTHERS]
         print_table(("method", "summary", "async", "from"), map(_table_row, rows), *texts)
 

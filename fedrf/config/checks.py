@@ -17,6 +17,7 @@ def check_consistency(config: Config) -> None:
     check_model(config)
     check_method(config)
     check_aggregation(config)
+    check_statistics(config)
     check_selection(config)
 
 
@@ -24,6 +25,10 @@ def check_classifier(config: Config) -> None:
     """Check that the target receives a classifier."""
     federation, rounds = config.federation, config.train.rounds
     interval = federation.classifier_interval
+    if config.align.statistics != "none":
+        return
+    if rounds == 0:
+        raise ValueError("train.rounds=0 needs W and C in closed form: set align.statistics to means, gram or lowrank")
     if federation.prediction == "vote":
         if config.adapt.when != "never":
             raise ValueError("federation.prediction=vote has no single classifier to adapt: set adapt.when=never")
@@ -87,6 +92,24 @@ def check_aggregation(config: Config) -> None:
             f"federation.aggregation={federation.aggregation} matches hidden neurons, and "
             f"model.classifier={config.model.classifier} has none: allowed: mlp"
         )
+
+
+def check_statistics(config: Config) -> None:
+    """Check that the closed form for W and C fits method, classifier and prediction."""
+    form = f"align.statistics={config.align.statistics}"
+    if config.align.statistics == "none":
+        return
+    if not METHODS.find(config.method).takes_statistics:
+        allowed = ", ".join(name for name in METHODS.built_in if METHODS.find(name).takes_statistics)
+        raise ValueError(
+            f"{form} is for methods that match mean embeddings ({allowed}); method={config.method} does not"
+        )
+    if config.model.classifier != "linear":
+        raise ValueError(f"{form} needs model.classifier=linear; got {config.model.classifier}")
+    if config.federation.prediction == "vote":
+        raise ValueError(f"{form} gives one classifier: federation.prediction=vote needs one of each source")
+    if config.adapt.when == "joint":
+        raise ValueError(f"{form} gives W and C after the rounds: adapt.when=joint adapts within them")
 
 
 def check_selection(config: Config) -> None:

@@ -1,4 +1,8 @@
-"""Build a configuration: defaults, settings of data set and method, recipe or file, and overrides, in this order."""
+"""Build a configuration: defaults, settings of data set, recipe and method, a file, and overrides, in this order.
+
+A recipe that comes with fedrf says how a data set is used, whatever the method. So what a method sets replaces it; a
+file of the user is above both.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from fedrf.config.registry import DATASETS, METHODS, REGISTRIES, Registry
 from fedrf.config.schema import SECTIONS, Config
 
 RECIPES = Path(__file__).parent / "recipes"
+RECIPE = "<recipe>"  # key for the name of a recipe among given values, until the method is known
 PATHS = ("data.root", "model.weights")
 NAMES = ("data.target", "data.sources", "data.classes")
 # Keys of earlier versions, and what took their place.
@@ -48,7 +53,7 @@ def load_config(recipe: str | Path | None = None, overrides: Mapping[str, Any] |
     for settings, _ in _default_settings(given):
         for key, value in settings.items():
             _set(values, key, value)
-    _merge(values, given)
+    _merge(values, {key: value for key, value in given.items() if key != RECIPE})
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -67,14 +72,24 @@ def _origins(given: dict[str, Any]) -> dict[str, str]:
 
 
 def _default_settings(given: dict[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield what data set and method set differently from the defaults of the schema, with the name of the class."""
+    """Yield what data set, recipe and method set differently from the defaults of the schema, with their names."""
+    recipe = recipe_settings(given)
     data = given.get("data")
-    dataset = data.get("name") if isinstance(data, dict) else None
+    dataset = data.get("name") if isinstance(data, dict) and "name" in data else recipe.get("data.name")
     if isinstance(dataset, str):
         yield _settings_of(DATASETS, dataset)
+    yield recipe, f"the recipe {given.get(RECIPE)}"
     method = given.get("method", Config.model_fields["method"].default)
     if isinstance(method, str):
         yield _settings_of(METHODS, method)
+
+
+def recipe_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the recipe that is named among given values, by key."""
+    if RECIPE not in given:
+        return {}
+    sections = _read(RECIPES / f"{given[RECIPE]}.yaml")
+    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
 
 
 def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any], str]:
@@ -88,25 +103,23 @@ def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any],
         if key in SECTIONS or last not in keys_of(section):
             known = "`fedrf run --keys` lists all keys"
             raise ValueError(f"{registry.key}={name}: {owner}.settings has the unknown key {key!r}; {known}")
-    return settings, owner
+    return settings, f"{owner}.settings"
 
 
 def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
-    """Return the values of a recipe or file and of overrides, by sections, without defaults."""
-    given = _read(recipe)
+    """Return the name of a recipe, or the values of a file, and overrides by sections, without defaults."""
+    is_file = recipe is None or Path(recipe).suffix in (".yaml", ".yml")
+    if not is_file and recipe not in recipes():
+        raise ValueError(f"{recipe!r} is neither a recipe nor a .yaml file; recipes: {', '.join(recipes())}")
+    given = _read(Path(recipe) if recipe is not None else None) if is_file else {RECIPE: str(recipe)}
     for key, value in _pairs(overrides):
         _set(given, key, deepcopy(value))
     return given
 
 
-def _read(recipe: str | Path | None) -> dict[str, Any]:
-    if recipe is None:
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
         return {}
-    path = Path(recipe)
-    if path.suffix not in (".yaml", ".yml"):
-        path = RECIPES / f"{recipe}.yaml"
-        if not path.exists():
-            raise ValueError(f"{recipe!r} is neither a recipe nor a .yaml file; recipes: {', '.join(recipes())}")
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:
@@ -177,7 +190,7 @@ def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
     lines = []
     for key, texts in complaints.items():
         shown = f"{key}={values[key]!r}: " if key and not isinstance(values[key], dict) else f"{key}: " if key else ""
-        origin = f" (from {origins[key]}.settings)" if key in origins else ""
+        origin = f" (from {origins[key]})" if key in origins else ""
         lines.append(shown + " or ".join(dict.fromkeys(texts)) + origin)
     return "; ".join(lines)
 

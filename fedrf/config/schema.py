@@ -125,12 +125,23 @@ class AlignConfig(Section):
     memory: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="share of the past in running messages")
     refresh: Count = Field(5, description="rounds between exact messages where the extractor learns")
     warm_start: Literal["none", "statistics", "subspace"] = Field("none", description="W from closed-form RF-TCA")
+    statistics: Literal["none", "means", "gram", "lowrank"] = Field(
+        "none",
+        description="what each source sends once, after the last round, for W and C in closed form: class means; "
+        "second moments too; or the largest components of these",
+    )
+    rank: Count = Field(300, description="lowrank: components of the second moments")
+    ridge: Positive | Literal["auto"] = Field(
+        "auto", description="weight of the ridge in the closed form; auto: by leave-one-source-out"
+    )
 
 
 class TrainConfig(Section):
     """How clients train."""
 
-    rounds: Count = Field(150, description="T, the number of rounds")
+    rounds: Annotated[int, Field(ge=0)] = Field(
+        150, description="T, the number of rounds; 0 needs align.statistics, from which W and C follow without training"
+    )
     batch_size: Annotated[int, Field(ge=2)] = Field(64, description="samples of a client in a round")
     lr: Positive = Field(3e-3, description="learning rate")
     extractor_lr_factor: Positive = Field(1.0, description="of lr for the learnable part of G; fine-tuning: 0.1")

@@ -7,6 +7,7 @@ import asyncio
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.checkpoint_versions import CheckpointVersions
+from fedrf.federation.closed_form import store_statistics
 from fedrf.federation.replies import PhaseResult
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import store_source_models
@@ -30,13 +31,16 @@ class AsyncRounds:
         if sender == self.roster.target:
             await self._wait_for_sources(envelope)
             self.versions.begin(force=envelope.phase == "final")
-        averaged = set() if envelope.phase == "source_models" else set(self.state.aggregate.current)
+        sends_parts = envelope.phase not in ("statistics", "source_models")
+        averaged = set(self.state.aggregate.current) if sends_parts else set()
         return PhaseResult(averaged, self.versions.number, self.roster.stopping)
 
     def _add(self, envelope: Envelope, accepted: Accepted) -> None:
         aggregate, sender = self.state.aggregate, envelope.sender
         if envelope.phase == "source_models":
             store_source_models(self.state, {sender: accepted}, self.roster.sources)
+        elif envelope.phase == "statistics":
+            store_statistics(self.state, {sender: accepted}, self.roster.sources)
         else:
             if accepted:
                 self.state.ledger.staleness[round(aggregate.age(envelope.model_version))] += 1
@@ -46,15 +50,16 @@ class AsyncRounds:
         self._changed.set()
 
     async def _wait_for_sources(self, envelope: Envelope) -> None:
-        """Hold the target until the fastest source has reached its round; for a vote, until all have sent theirs."""
+        """Hold the target until the fastest source has reached its round; at the end, until all have sent theirs."""
         while not (is_ready := self._is_ready(envelope)) and not self.roster.stopping:
             self._changed.clear()
             await self._changed.wait()
         self.state.ending = self.state.ending or (envelope.phase == "final" and is_ready)
 
     def _is_ready(self, envelope: Envelope) -> bool:
-        if envelope.phase == "source_models":
-            return self.roster.present - {self.roster.target} <= set(self.state.source_models)
+        arrived = {"source_models": set(self.state.source_models), "statistics": set(self.state.statistics)}
+        if envelope.phase in arrived:
+            return self.roster.present - {self.roster.target} <= arrived[envelope.phase]
         return self.furthest_round() >= envelope.round
 
     def furthest_round(self) -> int:

@@ -21,6 +21,7 @@ from fedrf.data.domains import num_classes
 from fedrf.federation.channel import Channel
 from fedrf.federation.local_samples import LocalSamples
 from fedrf.federation.optimizers import round_optimizers
+from fedrf.federation.statistics_exchange import exchange_statistics
 from fedrf.methods.base import Inbox, Losses
 from fedrf.models.extractors.extractor import CachedExtractor
 from fedrf.models.mean_embedding import OwnEmbedding
@@ -234,6 +235,8 @@ class FederatedModule(DomainModel):
         if not progress.committed:
             last = self.schedule.parts_after(self.config.train.rounds)
             self.exchange("final", number, self.part_messages(last, number))
+            if self.schedule.takes_statistics:
+                exchange_statistics(self, number)
             if vote := self.schedule.parts_for_vote:
                 parts = () if self.schedule.is_target else vote
                 self.exchange("source_models", number, self.part_messages(parts, number))

@@ -9,10 +9,12 @@ from typing import NamedTuple
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted, relayed
+from fedrf.federation.closed_form import class_map
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import complete_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
+from fedrf.protocol.class_statistics import Rounded
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.messages import PARTS
 from fedrf.protocol.schedule import participants_of
@@ -54,6 +56,7 @@ class Replies:
         if is_target:
             self._note_delivered(parts, envelope.phase)
         models = self._source_models(envelope, result) if is_target else {}
+        solution = self._class_map() if is_target and envelope.phase == "statistics" else None
         for message in embeddings:
             state.ledger.count_relayed(message)
         for sent in (parts, *models.values()):
@@ -62,6 +65,7 @@ class Replies:
             embeddings,
             parts,
             models,
+            solution,
             model_version=state.aggregate.version,
             checkpoint_version=result.checkpoint_version,
             round=self.config.train.rounds if state.ending and not is_target else envelope.round,
@@ -88,13 +92,20 @@ class Replies:
     def _note_delivered(self, parts: dict[str, Array], phase: str) -> None:
         changes = self.state.aggregate.changes
         self._delivered.update({part: changes[part] - self._delivered[part] for part in parts})
-        if phase == "final" and not changes["classifier"] and self.config.federation.prediction == "average":
+        expects_classifier = self.config.federation.prediction == "average" and self.config.align.statistics == "none"
+        if phase == "final" and not changes["classifier"] and expects_classifier:
             self.state.ledger.record_failure("the target never received a classifier: its accuracy is meaningless")
 
     def _source_models(self, envelope: Envelope, result: PhaseResult) -> dict[str, dict[str, Array]]:
         if envelope.phase == "source_models" or (self.method.shows_sources and result.averaged):
             return complete_source_models(self.config, self.state, self.roster.sources)
         return {}
+
+    def _class_map(self) -> Rounded | None:
+        solution = class_map(self.config, self.state, self.roster.sources)
+        if solution is not None:
+            self.state.ledger.count_bytes("down", "class_map", solution.nbytes)
+        return solution
 
     def _count(self, parts: dict[str, Array]) -> None:
         for part, values in parts.items():

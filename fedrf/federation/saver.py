@@ -43,6 +43,8 @@ class Saver(Callback):
         stage, held_out = self.module.stage, self.module.samples.held_out
         self.channel.progress.load_state_dict(state_dict["progress"])
         self.saved = self.channel.progress.checkpoint_version
+        module = self.module
+        module.unit_norm = not (self.channel.progress.committed and module.schedule.takes_statistics)
         if stage:
             stage.load_state_dict(state_dict["stage"])
         if held_out:

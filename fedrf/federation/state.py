@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fedrf.federation.aggregate import Aggregate
 from fedrf.protocol.aggregation import Array
+from fedrf.protocol.class_statistics import ClassStatistics
 from fedrf.protocol.ledger import Ledger
 from fedrf.protocol.sizes import Sizes
 
@@ -22,6 +23,10 @@ class State:
         Sizes of messages.
     sigma
         The kernel width, once it is agreed on.
+    statistics
+        The statistics of each source; None if they were lost.
+    ridge
+        λ of the closed form for W and C, once it is chosen.
     informative_gamma
         The range of γ for which a warm start aligns and keeps variance, if there was one.
     rounds
@@ -44,6 +49,8 @@ class State:
     sizes: Sizes
     sigma: float | None = None
     informative_gamma: tuple[float, float] | None = None
+    statistics: dict[str, ClassStatistics | None] = field(default_factory=dict)
+    ridge: float | None = None
     rounds: dict[str, int] = field(default_factory=dict)
     source_models: dict[str, dict[str, Array]] = field(default_factory=dict)
     last_closed: tuple[int, int] = (0, 0)

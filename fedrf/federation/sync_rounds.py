@@ -9,6 +9,7 @@ from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.barrier import Barrier, Key
 from fedrf.federation.checkpoint_versions import CheckpointVersions
+from fedrf.federation.closed_form import store_statistics
 from fedrf.federation.replies import PhaseResult
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import store_source_models
@@ -46,7 +47,9 @@ class SyncRounds:
         state, phase = self.state, PHASES[position]
         averaged: set[str] = set()
         state.last_closed = (number, position)
-        if phase != "source_models":
+        if phase == "statistics":
+            store_statistics(state, entries, self.roster.sources)
+        elif phase != "source_models":
             averaged = state.aggregate.combine(entries)
         if phase == "source_models" or (averaged and METHODS.find(self.config.method).shows_sources):
             store_source_models(state, entries, self.roster.sources)

@@ -89,6 +89,8 @@ class Method:
         Whether the target receives the parts of every source besides their average. Needs `federation.mode=sync`.
     weighs_sources
         Whether `weigh_sources` says how much each source counts, for `federation.aggregation=chosen`.
+    takes_statistics
+        Whether W and C can come from additive statistics of the sources (`align.statistics`).
     asynchronous
         Whether the method can run in `federation.mode=async`.
     pooling
@@ -105,6 +107,8 @@ class Method:
         of values in extractor, aligner, classifier and auxiliary network, S = 2N those in Σℓ, m those in an aligned
         sample; B samples are in a batch; P bytes are in a ciphertext; C is averaged every T rounds, W every
         A and G every E.
+    bytes_once
+        What is sent besides, once in a run. L classes; R components of the second moments (`align.rank`).
     """
 
     name: ClassVar[str]
@@ -119,12 +123,14 @@ class Method:
     balances_auxiliary: ClassVar[bool] = False
     shows_sources: ClassVar[bool] = False
     weighs_sources: ClassVar[bool] = False
+    takes_statistics: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = True
     pooling: ClassVar[Literal["none", "sources", "all", "oracle"]] = "none"
     is_reference: ClassVar[bool] = False
     is_baseline: ClassVar[bool] = False
     ablated: ClassVar[str | None] = None
     bytes_per_round: ClassVar[str | None] = None
+    bytes_once: ClassVar[str] = "0"
 
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):

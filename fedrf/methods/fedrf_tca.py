@@ -52,6 +52,7 @@ class FedRFTCA(Method):
     }
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
+    takes_statistics = True
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 2) * (W / A + G / E) + (2*K + 1) * C / T)"
 
     def parts_trained_by_target(self, config: Config) -> tuple[str, ...]:

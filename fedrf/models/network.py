@@ -91,6 +91,8 @@ class DomainModel(LightningModule):
         W_RF, 2N × m.
     auxiliary
         Network that a method adds, such as discriminators.
+    unit_norm
+        Whether aligned features are scaled to unit norm.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class DomainModel(LightningModule):
         self.normalization = DomainNormalization(dim) if normalizes else None
         self.auxiliary: nn.Module = nn.Identity()
         self.scale, self.num_classes, self.lr = scale, num_classes, lr
+        self.unit_norm = True
 
     def add_auxiliary(self, network: nn.Module) -> None:
         """Add the network of a method; if it has a `share`, the normalisation mixes statistics by it."""
@@ -127,8 +130,10 @@ class DomainModel(LightningModule):
         return features
 
     def align(self, features: Tensor) -> Tensor:
-        """Map random features to unit-norm aligned features."""
+        """Map random features to aligned features, of unit norm unless W comes from a class map."""
         aligned = features @ self.aligner
+        if not self.unit_norm:
+            return aligned
         return normalize(aligned if self.normalization is None else self.normalization(aligned))
 
     def logits(self, features: Tensor) -> Tensor:

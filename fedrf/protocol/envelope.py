@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedrf.protocol.class_statistics import Rounded
 from fedrf.protocol.message import Array, ArrayMessage, Message
 
 # Phases of one round, in this order. `commit`: parts, if they must be averaged before the messages of the round are
-# computed; `round`: Σℓ, with parts that have not been sent yet; `final`: the parts after the last round;
-# `source_models`: networks for a majority vote.
-PHASES = ("commit", "round", "final", "source_models")
+# computed; `round`: Σℓ, with parts that have not been sent yet; `final`: the parts after the last round; `statistics`:
+# additive statistics; `source_models`: networks for a majority vote.
+PHASES = ("commit", "round", "final", "statistics", "source_models")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Reply:
         Averages to load, by part.
     source_models
         At the target: parts of single sources, by name.
+    class_map
+        At the target: what follows from the sources' statistics, 2N × classes.
     model_version
         Version of the model.
     checkpoint_version
@@ -61,6 +64,7 @@ class Reply:
     embeddings: tuple[ArrayMessage, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict)
     source_models: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    class_map: Rounded | None = None
     model_version: int = 0
     checkpoint_version: int = 0
     round: int = 0

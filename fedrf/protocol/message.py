@@ -73,19 +73,22 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class ArrayMessage(Message):
-    """A float32 array.
+    """An array of numbers.
 
     Attributes
     ----------
+    dtype
+        Their type.
     needs_aligner
         For messages that are relayed: whether W is used to compute them, so that averages are loaded before.
     setup_bytes
         For messages that are relayed: bytes that each source sends to the target once, before round 1, by kind.
     """
 
+    dtype: ClassVar[str] = "float32"
     needs_aligner: ClassVar[bool] = False
     setup_bytes: ClassVar[Mapping[str, int]] = {}
-    values: Array
+    values: NDArray[Any]
 
     @property
     def nbytes(self) -> int:
@@ -104,13 +107,13 @@ class ArrayMessage(Message):
     def check(self, sizes: Sizes) -> None:
         """Check type, shape, that numbers are finite, and bounds."""
         where, values, expected = f"{self.kind} of {self.sender}", self.values, self.shape(sizes)
-        if not isinstance(values, np.ndarray) or values.dtype != np.float32:
-            raise BadMessageError(f"{where} must be a float32 array; got {getattr(values, 'dtype', type(values))}")
+        if not isinstance(values, np.ndarray) or values.dtype != self.dtype:
+            raise BadMessageError(f"{where} must be a {self.dtype} array; got {getattr(values, 'dtype', type(values))}")
         if expected is not None and not self.has_shape(expected):
             raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
         # A finite sum of squares implies that every number is finite, and is ten times cheaper to compute.
         with np.errstate(over="ignore"):
-            norm = float(np.linalg.norm(values.ravel()))
+            norm = float(np.linalg.norm(values.ravel().astype(np.float32, copy=False)))
         if not isfinite(norm) and not np.isfinite(values).all():
             raise BadMessageError(f"{where} has numbers that are not finite")
         self.check_bounds(where, norm)

@@ -106,6 +106,24 @@ class Schedule:
         return number >= 1 and (self.averages_extractor(number) or (needs_network and averages))
 
     @property
+    def takes_statistics(self) -> bool:
+        """Whether W and C come from additive statistics that are sent after the last round."""
+        return self.config.align.statistics != "none"
+
+    @property
+    def sends_statistics(self) -> bool:
+        """Whether the client sends statistics, and they are not lost; if all would be lost, none is."""
+        drawn = participants(
+            self.sources,
+            "all",
+            ("all", "all", "all"),
+            self.config.seed,
+            self.config.train.rounds + 1,
+            self.config.federation.drop,
+        ).classifier
+        return self.takes_statistics and self.name in (drawn or self.sources) and not self.is_target
+
+    @property
     def parts_for_vote(self) -> tuple[str, ...]:
         """What a source sends once at the end for a majority vote: C, and its whole network if W was never shared."""
         if self.config.federation.prediction != "vote":

@@ -35,6 +35,10 @@ class Sizes:
         Number of parameters of C.
     clients
         Number of clients.
+    classes
+        Number of classes.
+    statistics, rank
+        Form of the sources' additive statistics, and the most columns of a compressed covariance.
     features
         2N, or the number of the extractor's features in networks without random features.
     extractor, auxiliary
@@ -45,6 +49,9 @@ class Sizes:
     batch_size: int
     classifier: int
     clients: int
+    classes: int
+    statistics: str
+    rank: int
     features: int | None = None
     extractor: int | None = None
     auxiliary: int | None = None
@@ -54,7 +61,16 @@ class Sizes:
         """Return the sizes that follow from the configuration."""
         classifier = sum((before + 1) * after for before, after in pairwise(classifier_widths(config)))
         features = 2 * config.model.num_features if config.model.kernel != "none" else None
-        return cls(config.model.dim, config.train.batch_size, classifier, clients, features)
+        return cls(
+            config.model.dim,
+            config.train.batch_size,
+            classifier,
+            clients,
+            num_classes(config.data),
+            config.align.statistics,
+            config.align.rank,
+            features,
+        )
 
     def agreed(self, greetings: Collection[Greeting]) -> Sizes:
         """Return the sizes that most clients told: messages of a client with another network are refused."""

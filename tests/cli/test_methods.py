@@ -71,6 +71,7 @@ def test_a_class_in_the_current_directory_can_be_shown(module):
             "summary": "a method [of mine]",
             "asynchronous": False,
             "bytes_per_round": "4 * K * C",
+            "bytes_once": "0",
             "from": "module my_methods",
         }
     ]

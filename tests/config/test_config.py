@@ -72,7 +72,7 @@ def test_every_key_is_described():
             "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, extractor_lr_factor, optimizer",
         ),
         ("colour=red", "colour='red': unknown key; allowed: method, seed"),
-        ("method=magic", "method=magic: allowed: fedrf-plus, fedrf-tca, source-only, source-average"),
+        ("method=magic", "method=magic: allowed: fedrf-plus, fedrf-oneshot, fedrf-tca, source-only"),
         ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),
         ("train.lr=.nan", "train.lr=nan: Input should be"),
         ("train=5", "train=5: is a section, with keys of its own"),

@@ -31,7 +31,7 @@ def test_only_json_is_on_standard_output_and_a_report_is_one_file(tmp_path, monk
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["train.rounds=0"], "train.rounds=0: Input should be greater than or equal to 1"),
+        (["train.rounds=-1"], "train.rounds=-1: Input should be greater than or equal to 0"),
         (["data.target=mars"], "data.target='mars': the domains of digits are handwritten, rendered, textured, street"),
         (["data.sources=[venus]"], "data.sources='venus'"),
         (["nowhere.yaml"], "there is no file nowhere.yaml"),

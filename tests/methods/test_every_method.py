@@ -114,8 +114,21 @@ def test_bytes_follow_the_formula_and_do_not_depend_on_the_number_of_samples(uni
     assert (total(long) - total(short)) / (MORE_ROUNDS - ROUNDS) == pytest.approx(expected, rel=1e-12)
 
 
+def test_what_is_sent_once_follows_the_formula_and_does_not_depend_on_the_number_of_samples(folder, tmp_path):
+    rank, kinds = 8, ("class_statistics", "class_map")
+    for samples in (None, FEWER_SAMPLES):
+        keys = settings(folder, "fedrf-oneshot", train__rounds=0, align__rank=rank, data__samples=samples)
+        run = fedrf.run(None, keys, out=tmp_path / f"{samples}", local=True)
+        letters = {"K": len(SOURCES), "S": 2 * NUM_FEATURES, "L": CLASSES, "R": rank}
+        sent = run.summary["communication"]["bytes_by_kind"]
+        assert sum(sent[kind] for kind in kinds) == eval(METHODS.find("fedrf-oneshot").bytes_once, {}, letters)
+        assert {kind for kind, number in sent.items() if number} - set(NOT_COUNTED) == set(kinds)
+
+
 # The coordinator takes the step of fedrf-plus, so that its target trains nothing in the rounds.
-@pytest.mark.parametrize("method", [name for name in ALL if METHODS.find(name).target_trains and name != "fedrf-plus"])
+@pytest.mark.parametrize(
+    "method", [name for name in ALL if METHODS.find(name).target_trains and name not in ("fedrf-plus", "fedrf-oneshot")]
+)
 def test_a_target_that_trains_takes_plain_steps_and_sends_the_parts_it_trains(uninterrupted, method):
     """In fedrf-tca, W, C and G are averaged every round."""
     definition, run = METHODS.find(method), uninterrupted(method)

@@ -1,0 +1,30 @@
+"""One-shot federated adaptation from additive statistics (`fedrf-oneshot`).
+
+The extractor stays fixed, and random features are the same everywhere. Each source sends once, after its own mean is
+removed, the covariance B_i of its random features with the classes and, compressed, their covariance matrix A_i. Both
+add up over sources: the coordinator solves M = (Σ_i A_i + λaI)⁻¹ Σ_i B_i and sends M to the target
+(`fedrf.tca.source_statistics`). The target removes its own mean, which is Σℓ at work, and adapts its extractor without
+communication (`fedrf.adaptation.stage`).
+
+With `train.rounds` above 0, W, C and G are trained as in `fedrf-plus` first, and statistics are taken with the G that
+results.
+"""
+
+from __future__ import annotations
+
+from fedrf.methods.fedrf_tca import FedRFTCA
+
+
+class FedRFOneShot(FedRFTCA):
+    """Closed-form W and C from one message of each source."""
+
+    name = "fedrf-oneshot"
+    summary = "one message of each source: W and C from additive statistics, adaptation at the target"
+    settings = {
+        "align.statistics": "lowrank",
+        "train.rounds": 0,
+        "model.sharing": "frozen",
+        "model.num_features": 1000,
+    }
+    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))"
+    bytes_once = "K * (2 * S * (L + R) + 24) + 2 * S * L + 8"

@@ -1,0 +1,185 @@
+"""W and C from one message of each source: against samples that are pooled here, and when messages are lost."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import fedrf
+from fedrf.config.loader import load_config
+from fedrf.tca.random_features import RandomFourierFeatures
+
+CLASSES, COLUMNS, NUM_FEATURES, SIGMA, RIDGE = 4, 6, 40, 0.8, 0.3
+COUNTS = {"a": 120, "b": 80, "c": 60, "t": 90}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root, random = tmp_path_factory.mktemp("domains"), np.random.RandomState(1)
+    centres = 2 * random.randn(CLASSES, COLUMNS)
+    for name, count in COUNTS.items():
+        labels = random.choice(CLASSES, count, p=[0.5, 0.2, 0.2, 0.1])
+        rows = centres[labels] + random.randn(count, COLUMNS) + 0.5 * random.randn(COLUMNS)
+        save_file({"features": rows.astype(np.float32), "labels": labels}, root / f"{name}.safetensors")
+    return root
+
+
+@pytest.fixture
+def run(folder, tmp_path):
+    def run(name="run", **more):
+        keys = {
+            "method": "fedrf-oneshot",
+            "data.name": "features",
+            "data.root": str(folder),
+            "data.target": "t",
+            "data.classes": [str(label) for label in range(CLASSES)],
+            "model.num_features": NUM_FEATURES,
+            "model.dim": CLASSES,
+            "model.sigma": SIGMA,
+            "align.statistics": "gram",
+            "align.ridge": RIDGE,
+            "adapt.when": "never",
+            "federation.mode": "sync",
+            **{key.replace("__", "."): value for key, value in more.items()},
+        }
+        return fedrf.run(None, keys, out=tmp_path / name, local=True)
+
+    return run
+
+
+def features_of(folder, name):
+    """Return the random features of a domain, and its labels."""
+    content = load_file(folder / f"{name}.safetensors")
+    rows = torch.from_numpy(content["features"])
+    random_features = RandomFourierFeatures(COLUMNS, NUM_FEATURES, SIGMA, "gaussian", 0)
+    return random_features(rows / rows.norm(dim=1, keepdim=True)).double().numpy(), content["labels"]
+
+
+def expected_probabilities(folder, sources, whitens_with_target=False):
+    """Solve the ridge regression here, sample by sample, and return the target's class probabilities."""
+    first = second = 0.0
+    for name in sources:
+        rows, labels = features_of(folder, name)
+        weights = np.bincount(labels, minlength=CLASSES)[labels] ** -0.5
+        weights /= weights.sum()
+        centred, indicators = rows - weights @ rows, np.eye(CLASSES)[labels]
+        first = first + (centred.T * weights) @ centred
+        second = second + (centred.T * weights) @ (indicators - weights @ indicators)
+    target = features_of(folder, "t")[0]
+    target = target - target.mean(0)
+    if whitens_with_target:
+        first, second = target.T @ target / len(target), second / len(sources)
+    scores = target @ np.linalg.solve(first + RIDGE * np.mean(np.diag(first)) * np.eye(len(first)), second)
+    logits = np.exp(10 * scores)
+    return logits / logits.sum(1, keepdims=True)
+
+
+def predictions(result):
+    """Return the predicted class and its probability for each sample, from predictions.csv."""
+    table = np.genfromtxt(result.folder / "predictions.csv", delimiter=",", skip_header=1)
+    return table[np.argsort(table[:, 0])][:, 1:]
+
+
+def expected(folder, sources, **options):
+    probabilities = expected_probabilities(folder, sources, **options)
+    return np.stack([probabilities.argmax(1), probabilities.max(1)], axis=1)
+
+
+def test_the_target_predicts_as_the_pooled_solution(folder, run):
+    result = run()
+    assert result.finished
+    assert result.summary["failures"] == []
+    np.testing.assert_allclose(predictions(result), expected(folder, "abc"), atol=5e-3)
+
+
+def test_class_means_are_whitened_by_the_target(folder, run):
+    result = run(align__statistics="means")
+    np.testing.assert_allclose(predictions(result), expected(folder, "abc", whitens_with_target=True), atol=5e-3)
+
+
+def test_all_components_are_the_whole_matrix(folder, run):
+    result = run(align__statistics="lowrank", align__rank=2 * NUM_FEATURES)
+    np.testing.assert_allclose(predictions(result), expected(folder, "abc"), atol=5e-3)
+
+
+def test_more_components_than_classes_change_nothing(folder, run):
+    np.testing.assert_allclose(predictions(run(model__dim=16)), expected(folder, "abc"), atol=5e-3)
+
+
+def test_a_lost_message_is_a_missing_source(folder, run):
+    """With this seed and probability, one of three messages arrives."""
+    result = run(federation__drop=0.6, seed=0)
+    sent = result.summary["communication"]["by_direction"]["up"]["class_statistics"]
+    single = 2 * (2 * NUM_FEATURES * CLASSES + NUM_FEATURES * (2 * NUM_FEATURES + 1)) + 24
+    arrived = sent // single
+    assert 1 <= arrived < 3
+    subsets = ["a", "b", "c"] if arrived == 1 else ["ab", "ac", "bc"]
+    errors = [np.abs(predictions(result) - expected(folder, names)).max() for names in subsets]
+    assert sorted(errors)[0] < 5e-3 < sorted(errors)[1]
+
+
+def test_if_all_messages_would_be_lost_none_is(run):
+    result = run(federation__drop=0.999)
+    assert result.summary["failures"] == []
+
+
+def test_asynchronous_and_synchronous_runs_give_the_same_bits(run):
+    results = [run(mode, federation__mode=mode) for mode in ("sync", "async")]
+    np.testing.assert_array_equal(*map(predictions, results))
+
+
+def test_a_client_that_is_late_is_left_out_and_reported(folder, run):
+    """The coordinator does not wait longer than the deadline."""
+    result = run(train__rounds=1, federation__delays={"b": 1.0}, federation__deadline=0.2, model__sharing="frozen")
+    assert result.finished
+    assert any("b left" in failure for failure in result.summary["failures"])
+    np.testing.assert_allclose(predictions(result), expected(folder, "ac"), atol=5e-3)
+
+
+def test_the_ridge_that_was_chosen_is_in_the_summary(run):
+    summary = json.loads((run(align__ridge="auto").folder / "summary.json").read_text())
+    assert summary["measured"]["ridge"] in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def test_statistics_after_rounds_use_the_extractor_that_was_learned(run):
+    result = run(train__rounds=4, model__sharing="averaged", method="fedrf-plus")
+    sent = result.summary["communication"]["bytes_by_kind"]
+    assert result.finished
+    assert sent["extractor"] > 0
+    assert sent["class_statistics"] > 0
+
+
+def test_an_interrupted_adaptation_goes_on_with_the_same_bits(run, monkeypatch):
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.02)
+    keys = {"adapt__when": "last", "adapt__steps": 60, "track__evaluate_every": 2, "adapt__lr": 0.01}
+    whole = run("whole", **keys)
+    config, out = whole.config.model_dump(mode="json"), whole.folder.parent / "half"
+    half = fedrf.run(None, config, out=out, local=True, observe=lambda rows: any("step" in row for row in rows))
+    assert not half.finished
+    resumed = fedrf.run(resume=half.folder, local=True)
+    assert resumed.finished
+    np.testing.assert_array_equal(predictions(whole), predictions(resumed))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        ({"method": "fedrf-plus", "train.rounds": 0}, "train.rounds=0 needs W and C in closed form"),
+        ({"method": "fedavg", "align.statistics": "gram"}, "is for methods that match mean embeddings (fedrf-plus"),
+        ({"model.classifier": "mlp"}, "align.statistics=lowrank needs model.classifier=linear; got mlp"),
+        ({"federation.prediction": "vote", "adapt.when": "never"}, "align.statistics=lowrank gives one classifier"),
+        ({"adapt.when": "joint"}, "adapt.when=joint adapts within them"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(overrides, complaint):
+    with pytest.raises(ValueError, match=r".") as error:
+        load_config("digits", {"method": "fedrf-oneshot", **overrides})
+    assert complaint in str(error.value)
+
+
+def test_a_method_replaces_what_a_recipe_says_and_the_call_replaces_both():
+    assert load_config("office31", {"method": "fedrf-plus"}).train.rounds == 300
+    assert load_config("office31", {"method": "fedrf-oneshot"}).train.rounds == 0
+    assert load_config("office31", {"method": "fedrf-oneshot", "train.rounds": 25}).train.rounds == 25

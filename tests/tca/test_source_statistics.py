@@ -1,0 +1,189 @@
+"""Additive statistics of sources, and the classifier that follows from them."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+
+from fedrf.tca.class_sums import ClassSums, class_weights, statistics_of_source
+from fedrf.tca.source_statistics import DEFAULT_RIDGE, RIDGES, SourceStatistics, choose_ridge, low_rank, solve_ridge
+
+SIZE, CLASSES = 12, 3
+
+
+def unit_rows(count, seed=0, size=SIZE):
+    rows = np.random.RandomState(seed).randn(count, size)
+    return torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def labelled(count, seed=0):
+    return unit_rows(count, seed), torch.from_numpy(np.random.RandomState(seed + 100).randint(0, CLASSES, count))
+
+
+def source(count, seed=0, **options):
+    features, labels = labelled(count, seed)
+    return statistics_of_source([(features, labels)], labels, CLASSES, **options)
+
+
+def test_class_sums_by_hand():
+    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], dtype=torch.float64)
+    labels = torch.tensor([0, 1, 1])
+    sums = ClassSums.of(features, labels, torch.tensor([1.0, 0.5]))
+    assert sums.weights.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(sums.totals.numpy(), [[1.0, 0.3], [0.0, 0.9]])
+    np.testing.assert_allclose(sums.gram.numpy(), [[1 + 0.18, 0.24], [0.24, 0.5 + 0.32]])
+
+
+def test_weights_are_inverse_square_roots_of_class_sizes():
+    labels = torch.tensor([0, 0, 0, 0, 2])
+    assert class_weights(labels, 4).tolist() == [0.5, 0.0, 1.0, 0.0]
+
+
+@settings(deadline=None, max_examples=25)
+@given(cuts=st.lists(st.integers(1, 59), max_size=4, unique=True), seed=st.integers(0, 100))
+def test_pieces_of_a_source_add_up_and_can_be_subtracted(cuts, seed):
+    features, labels = labelled(60, seed)
+    weights = class_weights(labels, CLASSES)
+    whole = ClassSums.of(features, labels, weights)
+    edges = [0, *sorted(cuts), 60]
+    pieces = [ClassSums.of(features[a:b], labels[a:b], weights) for a, b in pairwise(edges)]
+    total = sum(pieces[1:], pieces[0])
+    for attribute in ("weights", "totals", "gram"):
+        torch.testing.assert_close(getattr(total, attribute), getattr(whole, attribute))
+        rest = getattr(whole - pieces[0], attribute)
+        torch.testing.assert_close(rest, getattr(whole, attribute) - getattr(pieces[0], attribute))
+
+
+@settings(deadline=None, max_examples=50)
+@given(count=st.integers(1, 12), seed=st.integers(0, 1000), aligned=st.booleans())
+def test_one_more_sample_changes_sums_by_at_most_the_sensitivity(count, seed, aligned):
+    """The worst case is reached: equal features of one class, and a new sample in the opposite direction."""
+    features, labels = labelled(count + 1, seed)
+    if aligned:
+        features = features[:1].repeat(count + 1, 1)
+        features[-1] *= -1
+        labels = torch.zeros_like(labels)
+
+    def sums(number):
+        return ClassSums.of(features[:number], labels[:number], class_weights(labels[:number], CLASSES))
+
+    before, after = sums(count), sums(count + 1)
+    for attribute in ("weights", "totals", "gram"):
+        change = (getattr(after, attribute) - getattr(before, attribute)).norm()
+        assert change <= ClassSums.sensitivity + 1e-12
+
+
+def test_covariances_are_those_of_numpy():
+    features, labels = labelled(50)
+    statistics = statistics_of_source([(features[:20], labels[:20]), (features[20:], labels[20:])], labels, CLASSES)
+    counts = np.bincount(labels, minlength=CLASSES)
+    weights = counts[labels] ** -0.5
+    indicators = np.eye(CLASSES)[labels]
+    both = np.cov(np.hstack([features.numpy(), indicators]).T, aweights=weights, ddof=0)
+    np.testing.assert_allclose(statistics.covariance, both[:SIZE, :SIZE], atol=1e-12)
+    np.testing.assert_allclose(statistics.class_covariance, both[:SIZE, SIZE:], atol=1e-12)
+
+
+def test_the_map_is_that_of_a_ridge_regression_on_pooled_centred_samples():
+    """For sources of equal size and equal classes, where weights do not matter."""
+    rows, targets, total = [], [], None
+    for seed in range(3):
+        features, labels = unit_rows(30, seed), torch.arange(30) % CLASSES
+        statistics = statistics_of_source([(features, labels)], labels, CLASSES)
+        total = statistics if total is None else total + statistics
+        indicators = np.eye(CLASSES)[labels]
+        rows.append(features.numpy() - features.numpy().mean(0))
+        targets.append(indicators - indicators.mean(0))
+    samples = np.vstack(rows)
+    scale = np.mean(np.diag(samples.T @ samples))
+    model = Ridge(alpha=0.3 * scale, fit_intercept=False).fit(samples, np.vstack(targets))
+    np.testing.assert_allclose(total.class_map(0.3), model.coef_.T, atol=1e-9)
+
+
+def test_removing_a_source_is_the_federation_without_it():
+    sources = [source(40 + 10 * seed, seed) for seed in range(3)]
+    everything = sources[0] + sources[1] + sources[2]
+    without = everything - sources[1]
+    assert without.num_sources == 2
+    np.testing.assert_allclose(without.class_map(1.0), (sources[0] + sources[2]).class_map(1.0), rtol=1e-9, atol=1e-12)
+
+
+def test_statistics_of_different_sizes_are_not_added():
+    with pytest.raises(ValueError, match="numbers of features and classes must be the same"):
+        source(10) + SourceStatistics(1, np.zeros((SIZE, CLASSES + 1)))
+
+
+def test_statistics_without_covariance_have_no_map():
+    with pytest.raises(ValueError, match="no covariance"):
+        source(10, with_gram=False).class_map(1.0)
+
+
+def test_the_error_on_a_source_is_the_squared_error_of_its_samples():
+    features, labels = unit_rows(30), torch.arange(30) % CLASSES
+    statistics = statistics_of_source([(features, labels)], labels, CLASSES)
+    indicators, rows = np.eye(CLASSES)[labels], features.numpy()
+
+    def squared(class_map):
+        residual = (indicators - indicators.mean(0)) - (rows - rows.mean(0)) @ class_map
+        return np.square(residual).sum() / len(rows)
+
+    maps = [np.random.RandomState(seed).randn(SIZE, CLASSES) for seed in range(2)]
+    difference = statistics.squared_error(maps[0]) - statistics.squared_error(maps[1])
+    assert difference == pytest.approx(squared(maps[0]) - squared(maps[1]))
+
+
+@pytest.mark.parametrize("noise", [0.0, 3.0])
+def test_the_ridge_is_the_best_for_sources_that_are_left_out(noise):
+    """Sources that agree need a small ridge; sources that do not need a larger one."""
+    random, sources, samples = np.random.RandomState(0), [], []
+    common = random.randn(SIZE, CLASSES)
+    for seed in range(3):
+        rows = unit_rows(60, seed).numpy()
+        labels = np.argmax(rows @ (common + noise * random.randn(SIZE, CLASSES)), axis=1)
+        torch_labels = torch.from_numpy(labels)
+        sources.append(statistics_of_source([(torch.from_numpy(rows), torch_labels)], torch_labels, CLASSES))
+        weights = np.bincount(labels, minlength=CLASSES)[labels] ** -0.5
+        samples.append((rows, np.eye(CLASSES)[labels], weights / weights.sum()))
+
+    def left_out_error(ridge):
+        error = 0.0
+        for left_out, (rows, indicators, weights) in enumerate(samples):
+            others = [pair for position, pair in enumerate(samples) if position != left_out]
+            first = sum(np.cov(x.T, aweights=w, ddof=0) for x, _, w in others)
+            second = sum(((x - w @ x).T * w) @ (y - w @ y) for x, y, w in others)
+            fitted = np.linalg.solve(first + ridge * np.mean(np.diag(first)) * np.eye(SIZE), second)
+            residual = (indicators - weights @ indicators) - (rows - weights @ rows) @ fitted
+            error += weights @ np.square(residual).sum(1)
+        return error
+
+    assert choose_ridge(sources) == min(RIDGES, key=left_out_error)
+
+
+def test_a_single_source_has_the_default_ridge():
+    assert choose_ridge([source(20)]) == DEFAULT_RIDGE
+
+
+def test_low_rank_keeps_the_leading_part_and_the_trace():
+    covariance = source(80).covariance
+    factor, rest = low_rank(covariance, 4)
+    assert factor.shape == (SIZE, 4)
+    values, vectors = np.linalg.eigh(covariance)
+    leading = (vectors[:, -4:] * values[-4:]) @ vectors[:, -4:].T
+    np.testing.assert_allclose(factor @ factor.T, leading, atol=1e-12)
+    assert np.trace(factor @ factor.T) + SIZE * rest == pytest.approx(np.trace(covariance))
+
+
+def test_full_rank_is_exact_and_more_is_not_sent():
+    covariance = source(80).covariance
+    factor, rest = low_rank(covariance, 10 * SIZE)
+    assert factor.shape == (SIZE, SIZE)
+    np.testing.assert_allclose(factor @ factor.T + rest * np.eye(SIZE), covariance, atol=1e-12)
+
+
+def test_a_source_with_one_sample_has_a_map():
+    statistics = statistics_of_source([(unit_rows(1), torch.tensor([1]))], torch.tensor([1]), CLASSES)
+    assert np.isfinite(solve_ridge(statistics.covariance, statistics.class_covariance, 1.0)).all()
