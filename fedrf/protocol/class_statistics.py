@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ class Rounded(NamedTuple):
     scale: float
 
     @classmethod
-    def of(cls, values: NDArray[np.floating]) -> Rounded:
+    def of(cls, values: NDArray[np.floating[Any]]) -> Rounded:
         """Round an array."""
         scale = float(np.abs(values).max(initial=0)) or 1.0
         return cls((values / scale).astype(np.float16), scale)
@@ -90,6 +90,7 @@ def pack(statistics: SourceStatistics, form: str, rank: int) -> tuple[HalfArray,
         The value of `align.rank`.
     """
     classes = Rounded.of(statistics.class_covariance.ravel())
+    matrix: NDArray[Any]
     matrix, rest = np.zeros(0), 0.0
     if form != "means":
         assert statistics.covariance is not None

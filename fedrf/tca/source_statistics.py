@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+Matrix = NDArray[np.floating[Any]]
 
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # candidates for λ
 DEFAULT_RIDGE = 1.0
@@ -65,6 +66,11 @@ class SourceStatistics:
             covariance,
         )
 
+    def single_precision(self) -> SourceStatistics:
+        """Return the same statistics in single precision, in which maps are computed twice as fast."""
+        covariance = None if self.covariance is None else self.covariance.astype(np.float32)
+        return SourceStatistics(self.num_sources, self.class_covariance.astype(np.float32), covariance)
+
     def class_map(self, ridge: float) -> Matrix:
         """Return M for λ = `ridge`."""
         if self.covariance is None:
@@ -80,11 +86,15 @@ class SourceStatistics:
 
 def solve_ridge(covariance: Matrix, class_covariance: Matrix, ridge: float) -> Matrix:
     """Return (A + λ · a · I)⁻¹ B, where a is the mean of the diagonal of A."""
-    from scipy.linalg import solve
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve
 
     scale = float(np.diagonal(covariance).mean()) or 1.0
-    shifted = covariance + ridge * scale * np.eye(len(covariance))
-    return np.asarray(solve(shifted, class_covariance, assume_a="pos", check_finite=False))
+    shifted = covariance + (ridge * scale) * np.eye(len(covariance), dtype=covariance.dtype)
+    try:
+        solution = cho_solve(cho_factor(shifted, check_finite=False), class_covariance, check_finite=False)
+    except LinAlgError:  # a tiny λ, and eigenvalues that rounding made negative
+        solution = solve(shifted, class_covariance, assume_a="sym", check_finite=False)
+    return np.asarray(solution)
 
 
 def choose_ridge(sources: Sequence[SourceStatistics]) -> float:
@@ -95,6 +105,7 @@ def choose_ridge(sources: Sequence[SourceStatistics]) -> float:
     """
     if len(sources) < 2:
         return DEFAULT_RIDGE
+    sources = [source.single_precision() for source in sources]
     everything = sum(sources[1:], sources[0])
     rest = [everything - source for source in sources]
 
@@ -113,6 +124,8 @@ def low_rank(covariance: Matrix, rank: int) -> tuple[Matrix, float]:
     from scipy.linalg import eigh
 
     size = len(covariance)
-    values, vectors = eigh(covariance, subset_by_index=[size - min(rank, size), size - 1], check_finite=False)
+    # In single precision, which takes half the time: the factor is sent in half precision.
+    wanted = [size - min(rank, size), size - 1]
+    values, vectors = eigh(covariance.astype(np.float32), subset_by_index=wanted, check_finite=False)
     factor = np.asarray((vectors * np.sqrt(values.clip(min=0)))[:, ::-1])
     return factor, max(0.0, float(np.trace(covariance) - np.square(factor).sum()) / size)

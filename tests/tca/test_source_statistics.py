@@ -173,7 +173,7 @@ def test_low_rank_keeps_the_leading_part_and_the_trace():
     assert factor.shape == (SIZE, 4)
     values, vectors = np.linalg.eigh(covariance)
     leading = (vectors[:, -4:] * values[-4:]) @ vectors[:, -4:].T
-    np.testing.assert_allclose(factor @ factor.T, leading, atol=1e-12)
+    np.testing.assert_allclose(factor @ factor.T, leading, atol=1e-7)
     assert np.trace(factor @ factor.T) + SIZE * rest == pytest.approx(np.trace(covariance))
 
 
@@ -181,9 +181,14 @@ def test_full_rank_is_exact_and_more_is_not_sent():
     covariance = source(80).covariance
     factor, rest = low_rank(covariance, 10 * SIZE)
     assert factor.shape == (SIZE, SIZE)
-    np.testing.assert_allclose(factor @ factor.T + rest * np.eye(SIZE), covariance, atol=1e-12)
+    np.testing.assert_allclose(factor @ factor.T + rest * np.eye(SIZE), covariance, atol=1e-7)
 
 
 def test_a_source_with_one_sample_has_a_map():
     statistics = statistics_of_source([(unit_rows(1), torch.tensor([1]))], torch.tensor([1]), CLASSES)
     assert np.isfinite(solve_ridge(statistics.covariance, statistics.class_covariance, 1.0)).all()
+
+
+def test_a_matrix_that_rounding_made_indefinite_is_solved_too():
+    covariance = np.diag([1.0, 1.0, -1e-4])
+    np.testing.assert_allclose(solve_ridge(covariance, np.eye(3), 1e-6), np.diag([1, 1, -1e4]), rtol=1e-2)
