@@ -1,7 +1,7 @@
 """Build a configuration: defaults, settings of data set, recipe and method, a file, and overrides, in this order.
 
 A recipe that comes with fedrf says how a data set is used, whatever the method. So what a method sets replaces it; a
-file of the user is above both.
+file of the user is above both. A recipe or file can name another recipe that it adds to, as `recipe: office31`.
 """
 
 from __future__ import annotations
@@ -88,8 +88,12 @@ def recipe_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the recipe that is named among given values, by key."""
     if RECIPE not in given:
         return {}
-    sections = _read(RECIPES / f"{given[RECIPE]}.yaml")
-    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    if given[RECIPE] not in recipes():
+        raise ValueError(f"{given[RECIPE]!r} is neither a recipe nor a .yaml file; recipes: {', '.join(recipes())}")
+    content = _read(RECIPES / f"{given[RECIPE]}.yaml")
+    base = recipe_settings(content)
+    sections = {section: values for section, values in content.items() if section != RECIPE}
+    return base | {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
 
 
 def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any], str]:
@@ -109,9 +113,8 @@ def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any],
 def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
     """Return the name of a recipe, or the values of a file, and overrides by sections, without defaults."""
     is_file = recipe is None or Path(recipe).suffix in (".yaml", ".yml")
-    if not is_file and recipe not in recipes():
-        raise ValueError(f"{recipe!r} is neither a recipe nor a .yaml file; recipes: {', '.join(recipes())}")
     given = _read(Path(recipe) if recipe is not None else None) if is_file else {RECIPE: str(recipe)}
+    recipe_settings(given)
     for key, value in _pairs(overrides):
         _set(given, key, deepcopy(value))
     return given
@@ -128,7 +131,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         raise ValueError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold sections and keys; got {type(content).__name__}")
-    return content
+    return {RECIPE if key == "recipe" else key: value for key, value in content.items()}
 
 
 def _pairs(overrides: Mapping[str, Any] | Iterable[str]) -> Iterable[tuple[str, Any]]:

@@ -41,6 +41,13 @@ class DataConfig(Section):
     )
     split: Literal["train", "test", "all"] = Field("train", description="for data sets with official splits")
     scale: Literal["none", "standard"] = Field("none", description="features: standardise each column at each client")
+    imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        1.0,
+        description="thin the classes of each domain, others in each, until the rarest has 1/imbalance of its samples",
+    )
+    missing_classes: Annotated[int, Field(ge=0)] = Field(
+        0, description="classes that each source lacks, others at each"
+    )
     partition: Literal["none", "even", "dirichlet", "shards", "size"] = Field(
         "none", description="how each source is split over clients; a target among the sources gets a share too"
     )

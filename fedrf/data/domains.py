@@ -13,6 +13,7 @@ import numpy as np
 from fedrf.config.registry import DATASETS, METHODS
 from fedrf.config.schema import Config, DataConfig
 from fedrf.data.dataset import data_root
+from fedrf.data.imbalance import missing_classes, thinned
 from fedrf.data.partition import Integers, partition
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
@@ -99,12 +100,28 @@ def load_samples(config: Config, client: str) -> Samples:
 def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
     target = config.target
     domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
-    samples = split_domain(config, domain, load_domain(config, domain), seed)[client]
+    samples = split_domain(config, domain, _unbalanced(config, domain, load_domain(config, domain), seed), seed)[client]
     if client != target and samples.labels is None:
         raise ValueError(f"{domain} is a source and has no labels")
     samples = samples.standardised() if config.scale == "standard" else samples
     # Files are often sorted by class: without a shuffle, the position of a sample would tell its label.
     return samples.take(np.random.RandomState([seed, crc32(domain.encode()), 0x5F1E]).permutation(len(samples)))
+
+
+def _unbalanced(config: DataConfig, domain: str, samples: Samples, seed: int) -> Samples:
+    """Remove samples, if `data.imbalance` or `data.missing_classes` says so."""
+    classes, labels = num_classes(config), samples.labels
+    if labels is None or (config.imbalance == 1 and not config.missing_classes):
+        return samples
+    kept = thinned(labels, classes, config.imbalance, np.random.RandomState([seed, crc32(domain.encode()), 0x1B11]))
+    sources = sources_and_target(config)[0]
+    if config.missing_classes and domain in sources:
+        random, position = np.random.RandomState([seed, 0x3A7E]), sources.index(domain)
+        missing = missing_classes(position, config.missing_classes, classes, random)
+        kept = kept[~np.isin(labels[kept], missing)]
+    if len(kept) < 2:
+        raise ValueError(f"data.missing_classes={config.missing_classes} leaves {len(kept)} samples of {domain}")
+    return samples.take(kept)
 
 
 def _pooled_samples(config: Config, pooling: str) -> Samples:
