@@ -91,9 +91,11 @@ def recipe_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     if given[RECIPE] not in recipes():
         raise ValueError(f"{given[RECIPE]!r} is neither a recipe nor a .yaml file; recipes: {', '.join(recipes())}")
     content = _read(RECIPES / f"{given[RECIPE]}.yaml")
-    base = recipe_settings(content)
-    sections = {section: values for section, values in content.items() if section != RECIPE}
-    return base | {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    settings = recipe_settings(content)
+    for section, values in content.items():
+        if section != RECIPE:
+            settings |= {f"{section}.{key}": value for key, value in values.items()}
+    return settings
 
 
 def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any], str]:
@@ -112,17 +114,16 @@ def _settings_of(registry: Registry[Any], name: str) -> tuple[Mapping[str, Any],
 
 def read_given(recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str] = ()) -> dict[str, Any]:
     """Return the name of a recipe, or the values of a file, and overrides by sections, without defaults."""
-    is_file = recipe is None or Path(recipe).suffix in (".yaml", ".yml")
-    given = _read(Path(recipe) if recipe is not None else None) if is_file else {RECIPE: str(recipe)}
-    recipe_settings(given)
+    given: dict[str, Any] = {} if recipe is None else {RECIPE: str(recipe)}
+    if recipe is not None and Path(recipe).suffix in (".yaml", ".yml"):
+        given = _read(Path(recipe))
+    recipe_settings(given)  # complains about a recipe that does not exist
     for key, value in _pairs(overrides):
         _set(given, key, deepcopy(value))
     return given
 
 
-def _read(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
+def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:

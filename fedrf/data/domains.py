@@ -110,9 +110,10 @@ def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
 
 def _unbalanced(config: DataConfig, domain: str, samples: Samples, seed: int) -> Samples:
     """Remove samples, if `data.imbalance` or `data.missing_classes` says so."""
-    classes, labels = num_classes(config), samples.labels
+    labels = samples.labels
     if labels is None or (config.imbalance == 1 and not config.missing_classes):
         return samples
+    classes = num_classes(config)
     kept = thinned(labels, classes, config.imbalance, np.random.RandomState([seed, crc32(domain.encode()), 0x1B11]))
     sources = sources_and_target(config)[0]
     if config.missing_classes and domain in sources:

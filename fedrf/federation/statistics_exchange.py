@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from fedrf.models.class_map import set_class_map
 from fedrf.protocol.class_statistics import ClassStatistics, pack
 from fedrf.protocol.message import Message
+from fedrf.protocol.schedule import statistics_senders
 from fedrf.tca.class_sums import statistics_of_source
 from fedrf.tca.source_statistics import DEFAULT_RIDGE, solve_ridge
 from fedrf.tca.statistics import DomainStatistics
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 def exchange_statistics(module: FederatedModule, number: int) -> None:
     """Send additive statistics at a source; at the target, set W and C to what follows from all of them."""
-    messages: list[Message] = [_message(module, number)] if module.schedule.sends_statistics else []
+    schedule = module.schedule
+    is_sender = schedule.name in statistics_senders(module.config, schedule.sources)
+    messages: list[Message] = [_message(module, number)] if is_sender else []
     solution = module.exchange("statistics", number, messages).class_map
     if solution is None:
         return
@@ -37,11 +41,14 @@ def _message(module: FederatedModule, number: int) -> ClassStatistics:
     align, samples, info = module.config.align, module.samples, module.channel.info
     assert samples.labels is not None
     labels = samples.labels[torch.from_numpy(samples.training)].to(module.device)
-    pieces, start = [], 0
-    for features in module.all_features():
-        pieces.append((features, labels[start : start + len(features)]))
-        start += len(features)
-    statistics = statistics_of_source(pieces, labels, module.num_classes, align.statistics != "means")
+
+    def pieces() -> Iterator[tuple[Tensor, Tensor]]:
+        rest = labels
+        for features in module.all_features():
+            yield features, rest[: len(features)]
+            rest = rest[len(features) :]
+
+    statistics = statistics_of_source(pieces(), labels, module.num_classes, align.statistics != "means")
     return ClassStatistics(info.name, number, info.attempt, *pack(statistics, align.statistics, align.rank))
 
 
@@ -53,8 +60,7 @@ def _mean(module: FederatedModule) -> Tensor:
 
 def _whitened(module: FederatedModule, class_covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of the target, and the map to class scores by its own covariance."""
-    pieces = [DomainStatistics.of(features.cpu()) for features in module.all_features()]
-    own = sum(pieces[1:], pieces[0])
+    own = DomainStatistics.of_pieces(features.cpu() for features in module.all_features())
     covariance = own.gram.double() / own.count - torch.outer(own.mean, own.mean)
     ridge = module.config.align.ridge
     solution = solve_ridge(covariance.numpy(), class_covariance.numpy(), DEFAULT_RIDGE if ridge == "auto" else ridge)

@@ -29,8 +29,7 @@ class WarmStartReply(NamedTuple):
 def warm_started_aligner(form: str, channel: Channel, features: Callable[[], Iterable[Tensor]]) -> Tensor:
     """Do a client's part and return W; `features` yields the random features of its samples in pieces, every time."""
     if form == "statistics":
-        pieces = iter(features())
-        total = sum((DomainStatistics.of(piece) for piece in pieces), DomainStatistics.of(next(pieces)))
+        total = DomainStatistics.of_pieces(features())
         values = torch.cat([total.total[None].to(total.gram), total.gram]).float().numpy()
         return torch.tensor(channel.warm_start(0, Statistics, values, total.count).values)
     counts, sums = zip(*((len(piece), piece.sum(0)) for piece in features()), strict=True)

@@ -53,9 +53,9 @@ def matched(clients: Sequence[Vector], widths: Sequence[int], weights: NDArray[n
 def matching_orders(clients: Sequence[Neurons], weights: NDArray[np.float64]) -> list[Order]:
     """Return the order of each client's neurons (rows) in which they match those of the others.
 
-    The neurons of the first client keep their order. Each other client is matched to the average of those
-    before it.
-    Every step reduces the sum of weighted squared distances to the average, or changes nothing.
+    The neurons of the first client keep their order. Those of each further client are put into the order that matches
+    the average of the clients before it. Every step reduces the sum of weighted squared distances to the average, or
+    changes nothing.
     """
     orders = [np.arange(len(clients[0])) for _ in clients]
     total, count = weights[0] * clients[0], weights[0]

@@ -21,6 +21,13 @@ def participants_of(config: Config, sources: tuple[str, ...], number: int) -> Pa
     )
 
 
+def statistics_senders(config: Config, sources: tuple[str, ...]) -> frozenset[str]:
+    """Return the sources whose additive statistics are not lost; if all would be lost, none is."""
+    number, drop = config.train.rounds + 1, config.federation.drop
+    arrived = participants(sources, "all", ("all", "all", "all"), config.seed, number, drop).classifier
+    return arrived or frozenset(sources)
+
+
 def classifier_interval(config: Config) -> int | None:
     """Return T_C in rounds, or None for never; if all parts are averaged together, at most the number of rounds."""
     interval, rounds = config.federation.classifier_interval, config.train.rounds
@@ -109,19 +116,6 @@ class Schedule:
     def takes_statistics(self) -> bool:
         """Whether W and C come from additive statistics that are sent after the last round."""
         return self.config.align.statistics != "none"
-
-    @property
-    def sends_statistics(self) -> bool:
-        """Whether the client sends statistics, and they are not lost; if all would be lost, none is."""
-        drawn = participants(
-            self.sources,
-            "all",
-            ("all", "all", "all"),
-            self.config.seed,
-            self.config.train.rounds + 1,
-            self.config.federation.drop,
-        ).classifier
-        return self.takes_statistics and self.name in (drawn or self.sources) and not self.is_target
 
     @property
     def parts_for_vote(self) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import ClassVar
 
 import torch
@@ -94,5 +96,5 @@ def statistics_of_source(
         Labels of all samples.
     """
     weights = class_weights(labels, num_classes)
-    sums = [ClassSums.of(features, classes, weights, with_gram) for features, classes in pieces]
-    return sum(sums[1:], sums[0]).centred()
+    sums = (ClassSums.of(features, classes, weights, with_gram) for features, classes in pieces)
+    return reduce(add, sums).centred()

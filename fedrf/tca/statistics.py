@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil, log, sqrt
+from operator import add
 
 import torch
 from torch import Tensor
@@ -37,6 +40,11 @@ class DomainStatistics:
     def of(cls, features: Tensor) -> DomainStatistics:
         """Return the statistics of rows of random features."""
         return cls(len(features), features.sum(0).double(), gram_matrix(features))
+
+    @classmethod
+    def of_pieces(cls, pieces: Iterable[Tensor]) -> DomainStatistics:
+        """Return the statistics of rows that come in pieces; at most two Gram matrices are in memory."""
+        return reduce(add, map(cls.of, pieces))
 
     @classmethod
     def empty(cls, size: int) -> DomainStatistics:
