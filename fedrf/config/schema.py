@@ -135,9 +135,12 @@ class AlignConfig(Section):
     statistics: Literal["none", "means", "gram", "lowrank"] = Field(
         "none",
         description="what each source sends once, after the last round, for W and C in closed form: class means; "
-        "second moments too; or the largest components of these",
+        "second moments too; or their largest components",
     )
-    rank: Count = Field(300, description="lowrank: components of the second moments")
+    rank: Count = Field(100, description="lowrank: components of the covariance within classes")
+    source_weights: Literal["distance", "equal"] = Field(
+        "distance", description="of sources in the closed form; distance: inverse to that of their Σℓ from the target's"
+    )
     ridge: Positive | Literal["auto"] = Field(
         "auto", description="weight of the ridge in the closed form; auto: by leave-one-source-out"
     )
@@ -169,6 +172,10 @@ class AdaptConfig(Section):
         "all", description="features that pseudo-labels come from: aligned ones, or extractor and neighbours too"
     )
     renew: Count = Field(60, description="steps between new pseudo-labels")
+    shares: Literal["estimated", "equal"] = Field(
+        "estimated",
+        description="of the target's classes; estimated: from predictions, which stay as they are if that is unreliable",
+    )
     consistency: NotNegative = Field(
         0.0, description="final weight of equal predictions for warped feature maps; efficientnet-lite0-small"
     )

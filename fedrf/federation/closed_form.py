@@ -8,31 +8,38 @@ from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.state import State
 from fedrf.protocol.class_statistics import ClassStatistics, Rounded, unpack
-from fedrf.tca.source_statistics import choose_ridge
+from fedrf.protocol.messages import MeanEmbedding
+from fedrf.tca.source_statistics import choose_ridge, source_weights, total_of
 
 
 def store_statistics(state: State, entries: Mapping[str, Accepted], sources: tuple[str, ...]) -> None:
-    """Store the statistics that sources sent; a source whose message is missing counts as arrived."""
+    """Store Σℓ of all clients, and the statistics of sources; a source whose message is missing counts as arrived."""
     for name, accepted in entries.items():
+        if (embedding := accepted.get(MeanEmbedding.kind)) is not None:
+            state.mean_embeddings[name] = embedding.values
         if name in sources:
             message = accepted.get(ClassStatistics.kind)
             state.statistics[name] = message if isinstance(message, ClassStatistics) else None
 
 
-def class_map(config: Config, state: State, sources: tuple[str, ...]) -> Rounded | None:
-    """Return what the target needs, from the sources whose statistics have arrived; None if there are none.
-
-    It is the map from random features to class scores or, with `align.statistics=means`, the mean of the sources'
-    covariances between features and classes, which the target multiplies with the inverse of its own covariance.
-    """
-    form, sizes = config.align.statistics, state.sizes
+def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Rounded | None:
+    """Return the map from random features to class scores; None if no statistics of a source have arrived."""
+    sizes = state.sizes
     messages = [message for name in sources if (message := state.statistics.get(name)) is not None]
     if not messages or sizes.features is None:
         state.ledger.record_failure("no statistics of a source arrived: the accuracy of the target is meaningless")
         return None
-    statistics = [unpack(message, form, sizes.features, sizes.classes) for message in messages]
-    total = sum(statistics[1:], statistics[0])
-    if form == "means":
-        return Rounded.of(total.class_covariance / total.num_sources)
-    state.ridge = choose_ridge(statistics) if config.align.ridge == "auto" else config.align.ridge
-    return Rounded.of(total.class_map(state.ridge))
+    statistics, basis = unpack(messages, config.align.statistics, sizes.features, sizes.classes)
+    weights = _weights(config, state, [message.sender for message in messages], target)
+    state.source_weights = {message.sender: weight for message, weight in zip(messages, weights, strict=True)}
+    state.ridge = choose_ridge(statistics, weights) if config.align.ridge == "auto" else config.align.ridge
+    total = total_of([weight * source for weight, source in zip(weights, statistics, strict=True)])
+    return Rounded.of(basis @ total.class_map(state.ridge))
+
+
+def _weights(config: Config, state: State, sources: list[str], target: str) -> list[float]:
+    """Return the weights of sources; they are equal if a Σℓ is missing."""
+    embeddings = state.mean_embeddings
+    if config.align.source_weights == "equal" or not {target, *sources} <= set(embeddings):
+        return [1.0] * len(sources)
+    return source_weights([embeddings[name] for name in sources], embeddings[target])

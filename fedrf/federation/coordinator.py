@@ -179,5 +179,10 @@ class Coordinator:
             staleness=dict(ledger.staleness),
             failures=list(ledger.failures),
             notes=list(self._notes),
-            measured={"sigma": state.sigma, "informative_gamma": state.informative_gamma, "ridge": state.ridge},
+            measured={
+                "sigma": state.sigma,
+                "informative_gamma": state.informative_gamma,
+                "ridge": state.ridge,
+                "source_weights": state.source_weights or None,
+            },
         )

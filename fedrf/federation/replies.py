@@ -50,7 +50,9 @@ class Replies:
         """Return Σℓ of the peers and each average that the sender is part of; the target gets all of them."""
         state, is_target = self.state, envelope.sender == self.roster.target
         members = participants_of(self.config, self.roster.sources, envelope.round).mean_embedding
-        embeddings = state.aggregate.peers(envelope.sender, members) if relayed(accepted) else ()
+        embeddings = (
+            state.aggregate.peers(envelope.sender, members) if relayed(accepted) and envelope.phase == "round" else ()
+        )
         wanted = self._new_parts() if is_target else set(accepted)
         parts = self._parts([part for part in PARTS if part in result.averaged & wanted], envelope.phase)
         if is_target:
@@ -102,7 +104,7 @@ class Replies:
         return {}
 
     def _class_map(self) -> Rounded | None:
-        solution = class_map(self.config, self.state, self.roster.sources)
+        solution = class_map(self.config, self.state, self.roster.sources, self.roster.target)
         if solution is not None:
             self.state.ledger.count_bytes("down", "class_map", solution.nbytes)
         return solution

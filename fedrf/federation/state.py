@@ -23,10 +23,10 @@ class State:
         Sizes of messages.
     sigma
         The kernel width, once it is agreed on.
-    statistics
-        The statistics of each source; None if they were lost.
-    ridge
-        λ of the closed form for W and C, once it is chosen.
+    statistics, mean_embeddings
+        The statistics of each source, None if they were lost, and Σℓ of each client that was sent with them.
+    ridge, source_weights
+        λ of the closed form for W and C, and the weight of each source in it, once they are chosen.
     informative_gamma
         The range of γ for which a warm start aligns and keeps variance, if there was one.
     rounds
@@ -50,7 +50,9 @@ class State:
     sigma: float | None = None
     informative_gamma: tuple[float, float] | None = None
     statistics: dict[str, ClassStatistics | None] = field(default_factory=dict)
+    mean_embeddings: dict[str, Array] = field(default_factory=dict)
     ridge: float | None = None
+    source_weights: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     source_models: dict[str, dict[str, Array]] = field(default_factory=dict)
     last_closed: tuple[int, int] = (0, 0)

@@ -1,10 +1,10 @@
 """One-shot federated adaptation from additive statistics (`fedrf-oneshot`).
 
-The extractor stays fixed, and random features are the same everywhere. Each source sends once, after its own mean is
-removed, the covariance B_i of its random features with the classes and, compressed, their covariance matrix A_i. Both
-add up over sources: the coordinator solves M = (Σ_i A_i + λaI)⁻¹ Σ_i B_i and sends M to the target
-(`fedrf.tca.source_statistics`). The target removes its own mean, which is Σℓ at work, and adapts its extractor without
-communication (`fedrf.adaptation.stage`).
+The extractor stays fixed, and random features are the same everywhere. Each source sends once its Σℓ and, after this
+mean is removed, the covariance B_i of its random features with the classes and, compressed, their covariance matrix
+A_i. Both add up over sources: the coordinator solves M = (Σ_i w_i A_i + λaI)⁻¹ Σ_i w_i B_i and sends M to the target
+(`fedrf.tca.source_statistics`). The weights w_i are inverse to the distance between the Σℓ of source and target. The
+target removes its own mean too, and adapts its extractor without communication (`fedrf.adaptation.stage`).
 
 With `train.rounds` above 0, W, C and G are trained as in `fedrf-plus` first, and statistics are taken with the G that
 results.
@@ -27,4 +27,4 @@ class FedRFOneShot(FedRFTCA):
         "model.num_features": 1000,
     }
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))"
-    bytes_once = "K * (2 * S * (L + R) + 24) + 2 * S * L + 8"
+    bytes_once = "K * (2 * (S * (L + R) + L) + 24) + 4 * (K + 1) * S + 2 * S * L + 8"

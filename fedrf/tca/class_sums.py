@@ -31,7 +31,7 @@ class ClassSums:
     totals
         Σ_j w_j f_j over the samples of each class (2N × classes).
     gram
-        Σ_j w_j f_j f_jᵀ over all samples (2N × 2N); None if it is not needed.
+        Σ_j w_j f_j f_jᵀ over all samples (2N × 2N).
     sensitivity
         Largest Euclidean norm by which each of the three changes if one sample is added to the source or removed, for
         random features of unit norm and weights n_c^(−1/2). In a class of n samples, ‖Σf‖ ≤ n, so that the change is at
@@ -40,43 +40,46 @@ class ClassSums:
 
     weights: Tensor
     totals: Tensor
-    gram: Tensor | None
+    gram: Tensor
     sensitivity: ClassVar[float] = 1.0
 
     @classmethod
     @torch.no_grad()
-    def of(cls, features: Tensor, labels: Tensor, class_weights: Tensor, with_gram: bool = True) -> ClassSums:
+    def of(cls, features: Tensor, labels: Tensor, class_weights: Tensor) -> ClassSums:
         """Return the sums over rows of random features.
 
         Parameters
         ----------
         class_weights
             Weight of a sample of each class.
-        with_gram
-            Whether second moments are needed.
         """
         sample_weights = class_weights.to(features)[labels]
         indicators = one_hot(labels, len(class_weights)).to(features)
         totals = features.T @ (sample_weights[:, None] * indicators)
-        gram = gram_matrix(sample_weights.sqrt()[:, None] * features).double() if with_gram else None
-        return cls((sample_weights @ indicators).double(), totals.double(), gram)
+        gram = gram_matrix(sample_weights.sqrt()[:, None] * features)
+        return cls((sample_weights @ indicators).double(), totals.double(), gram.double())
 
     def __add__(self, other: ClassSums) -> ClassSums:
-        gram = None if self.gram is None or other.gram is None else self.gram + other.gram
-        return ClassSums(self.weights + other.weights, self.totals + other.totals, gram)
+        return ClassSums(self.weights + other.weights, self.totals + other.totals, self.gram + other.gram)
 
     def __sub__(self, other: ClassSums) -> ClassSums:
-        gram = None if self.gram is None or other.gram is None else self.gram - other.gram
-        return ClassSums(self.weights - other.weights, self.totals - other.totals, gram)
+        return ClassSums(self.weights - other.weights, self.totals - other.totals, self.gram - other.gram)
+
+    @property
+    def shares(self) -> Tensor:
+        """The share of each class in the sum of all weights."""
+        return self.weights / self.weights.sum()
+
+    @property
+    def mean(self) -> Tensor:
+        """Σℓ of the source, with the samples' weights."""
+        return self.totals.sum(1) / self.weights.sum()
 
     def centred(self) -> SourceStatistics:
         """Return covariances of the source: its own mean is removed, and the weights are divided by their sum."""
-        shares, means = self.weights / self.weights.sum(), self.totals / self.weights.sum()
-        mean = means.sum(1)
-        covariance = None
-        if self.gram is not None:
-            covariance = (self.gram / self.weights.sum() - torch.outer(mean, mean)).cpu().numpy()
-        return SourceStatistics(1, (means - torch.outer(mean, shares)).cpu().numpy(), covariance)
+        class_covariance = self.totals / self.weights.sum() - torch.outer(self.mean, self.shares)
+        covariance = self.gram / self.weights.sum() - torch.outer(self.mean, self.mean)
+        return SourceStatistics.of_source(class_covariance.cpu().numpy(), covariance.cpu().numpy())
 
 
 def class_weights(labels: Tensor, num_classes: int) -> Tensor:
@@ -85,10 +88,8 @@ def class_weights(labels: Tensor, num_classes: int) -> Tensor:
     return torch.where(counts > 0, counts.clamp(min=1).rsqrt(), 0)
 
 
-def statistics_of_source(
-    pieces: Iterable[tuple[Tensor, Tensor]], labels: Tensor, num_classes: int, with_gram: bool = True
-) -> SourceStatistics:
-    """Return what a source sends, from pieces of its random features with their labels.
+def sums_of_source(pieces: Iterable[tuple[Tensor, Tensor]], labels: Tensor, num_classes: int) -> ClassSums:
+    """Return the sums over all samples of a source, from pieces of its random features with their labels.
 
     Parameters
     ----------
@@ -96,5 +97,4 @@ def statistics_of_source(
         Labels of all samples.
     """
     weights = class_weights(labels, num_classes)
-    sums = (ClassSums.of(features, classes, weights, with_gram) for features, classes in pieces)
-    return reduce(add, sums).centred()
+    return reduce(add, (ClassSums.of(features, classes, weights) for features, classes in pieces))

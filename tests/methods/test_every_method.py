@@ -115,7 +115,7 @@ def test_bytes_follow_the_formula_and_do_not_depend_on_the_number_of_samples(uni
 
 
 def test_what_is_sent_once_follows_the_formula_and_does_not_depend_on_the_number_of_samples(folder, tmp_path):
-    rank, kinds = 8, ("class_statistics", "class_map")
+    rank, kinds = 8, ("class_statistics", "class_map", "mean_embedding")
     for samples in (None, FEWER_SAMPLES):
         keys = settings(folder, "fedrf-oneshot", train__rounds=0, align__rank=rank, data__samples=samples)
         run = fedrf.run(None, keys, out=tmp_path / f"{samples}", local=True)
