@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedrf.adaptation.information import entropy, information
-from fedrf.adaptation.scores import density
+from fedrf.adaptation.scores import density, nuclear_norm
 from fedrf.adaptation.selection import compute_score
 from fedrf.config.registry import SCORES
 from fedrf.data.partition import Integers
@@ -71,5 +71,6 @@ def figures_of(probabilities: Tensor, accuracy: Accuracy, select: str) -> Figure
         "information": float(information(probabilities)),
         "density": float(density(probabilities)),
         "entropy": float(entropy(probabilities).mean()),
+        "bnm": nuclear_norm(probabilities),
         **({} if score.compute is None else {select: compute_score(score.compute, probabilities)}),
     }

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedrf.adaptation.evaluation import PREDICTION_BATCH, Figures
-from fedrf.adaptation.scores import deep_embedded_validation, evenly, importance_weights
+from fedrf.adaptation.scores import deep_embedded_validation, evenly, importance_weights, weighted_accuracy
 from fedrf.data.partition import Integers
 from fedrf.models.network import DomainModel
 from fedrf.models.trunk_rows import TrunkRows
@@ -28,7 +28,7 @@ class HeldOut:
     Attributes
     ----------
     target_mean
-        The newest Σℓ of the target; without it there is no score `dev`.
+        The newest Σℓ of the target; without it there are no scores `importance` and `dev`.
     """
 
     def __init__(self, training: Integers, held_out: Integers, labels: Tensor, extractor_learns: bool) -> None:
@@ -41,14 +41,16 @@ class HeldOut:
 
     @torch.no_grad()
     def scores(self, model: DomainModel, rows: TrunkRows) -> Figures:
-        """Return source validation and, if the target's Σℓ has arrived, deep embedded validation."""
+        """Return source validation and, if the target's Σℓ has arrived, the scores that are weighted by density ratios."""
         features = _features(model, rows, self.held_out)
         with model.population_statistics(lambda: rows.pieces(self.training, PREDICTION_BATCH)):
             logits = model.logits(features).cpu()
-        figures = {"validation": float((logits.argmax(1) == self.labels).double().mean())}
+        correct = (logits.argmax(1) == self.labels).double()
+        figures = {"validation": float(correct.mean())}
         if self.target_mean is not None:
             losses = cross_entropy(logits, self.labels, reduction="none")
             ratios = self._density_ratios(model, rows, features, self.target_mean)
+            figures["importance"] = weighted_accuracy(correct, ratios)
             figures["dev"] = float(deep_embedded_validation(losses.double(), ratios))
         return figures
 

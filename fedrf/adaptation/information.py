@@ -12,9 +12,12 @@ def entropy(probabilities: Tensor) -> Tensor:
     return -(probabilities * (probabilities + EPSILON).log()).sum(-1)
 
 
-def information(probabilities: Tensor) -> Tensor:
+def information(probabilities: Tensor, shares: Tensor | None = None) -> Tensor:
     """Return the mutual information between samples and predicted classes.
 
-    It is high if predictions are confident for each sample and diverse over all samples.
+    It is high if predictions are confident for each sample and diverse over all samples. With `shares`, the classes
+    should have these shares over all samples instead of equal ones.
     """
-    return entropy(probabilities.mean(0)) - entropy(probabilities).mean()
+    mean = probabilities.mean(0)
+    value = entropy(mean) - entropy(probabilities).mean()
+    return value if shares is None else value + mean @ shares.log()

@@ -10,6 +10,9 @@ neighbours   vote of the nearest samples among those whitened features
 
 The last two contain information that alignment may have lost. They are useless if G was trained for a different kind of
 data. So the weight of each is its agreement with the aligned view.
+
+Nearest centres assume classes of similar size. Where classes are unequal, the logarithm of the current share of each
+class is added to its scores.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 REFINEMENTS = 10
 SHARPNESS = 20.0  # logit of cosine 1
@@ -29,6 +32,8 @@ ALIGNED_WEIGHT = 0.6  # of the aligned view's logits
 FIRST_SHARPNESS = 0.25  # factor of all logits in the first refinement; it grows linearly to 1
 VOTE_POWER = 2.0
 VOTE_SMOOTHING = 0.02  # added to shares of votes, so that no class has probability 0
+SHARE_WEIGHT = 2.0  # of the logarithm of a class's share, if classes are unequal
+MIN_SHARE = 1e-3  # relative to equal shares
 NEIGHBOURS = 5
 MAX_EIGEN_SIZE = 4096  # rows of the matrix whose eigenvectors are computed
 MAX_CANDIDATES = 8192  # for neighbours: keeps the time linear in the number of samples
@@ -61,7 +66,7 @@ class OwnView(NamedTuple):
 
 
 @torch.no_grad()
-def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = None) -> Tensor:
+def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = None, imbalance: float = 0.0) -> Tensor:
     """Return a label for each sample.
 
     Parameters
@@ -72,18 +77,24 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
         Aligned features.
     own
         None: only the aligned view is used.
+    imbalance
+        How unequal the classes are, from 0 to 1 (`class_shares.imbalance`).
     """
     aligned = _centred(aligned)
 
+    def prior(guesses: Tensor) -> Tensor:
+        relative_shares = (guesses.shape[1] * guesses.mean(0)).clamp(min=MIN_SHARE)
+        return SHARE_WEIGHT * imbalance * relative_shares.log()
+
     def aligned_view(guesses: Tensor) -> Tensor:
-        return SHARPNESS * _cosines_to_centres(aligned, guesses)
+        return SHARPNESS * _cosines_to_centres(aligned, guesses) + prior(guesses)
 
     guesses = _refine(probabilities, aligned_view)
     if own is None:
         return guesses.argmax(1)
 
     def own_view(guesses: Tensor) -> Tensor:
-        return OWN_SHARPNESS * _cosines_to_centres(own.rows, guesses)
+        return OWN_SHARPNESS * _cosines_to_centres(own.rows, guesses) + prior(guesses)
 
     def neighbours_view(guesses: Tensor) -> Tensor:
         return VOTE_POWER * (_votes(guesses, own.nearest) + VOTE_SMOOTHING).log()
@@ -99,6 +110,12 @@ def pseudo_labels(probabilities: Tensor, aligned: Tensor, own: OwnView | None = 
         return aligned_weight * aligned_view(guesses) + others
 
     return _refine(probabilities, all_views, first).argmax(1)
+
+
+def support(labels: Tensor, own: OwnView, num_classes: int) -> float:
+    """Return the share of samples whose label most of their neighbours have too."""
+    votes = _votes(one_hot(labels, num_classes).to(own.rows), own.nearest)
+    return float((votes.argmax(1) == labels).float().mean())
 
 
 def trust(guesses: Tensor, other_guesses: Tensor) -> float:

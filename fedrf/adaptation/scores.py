@@ -6,9 +6,15 @@ score         computed by  definition
 `information` the target   `information.information`: diverse over all, confident on each (Shi & Sha 2012)
 `entropy`     the target   mean of `information.entropy`: confident on each (Morerio et al. 2018)
 `density`     the target   soft neighbourhood density (Saito et al. 2021)
+`bnm`         the target   nuclear norm of the predictions (Cui et al. 2020): as `information`, without logarithms
+`classami`    the target   agreement of predictions and clusters of aligned features (Musgrave et al. 2022)
+`mixval`      the target   consistency of predictions for mixed pairs of samples (Hu et al. 2023)
 `validation`  each source  accuracy on held-out samples
+`importance`  each source  accuracy on held-out samples, weighted by the density ratio (Sugiyama et al. 2007)
 `dev`         each source  deep embedded validation (You et al. 2019): held-out risk, weighted by the density ratio
 ============= ============ ==================================================================================
+
+`classami` and `mixval` are in `fedrf.adaptation.model_scores`, because they need more than predictions.
 """
 
 from __future__ import annotations
@@ -53,6 +59,17 @@ def density(probabilities: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def nuclear_norm(probabilities: Tensor) -> float:
+    """Return the sum of the singular values of the n × k predictions, divided by √(nk), its largest possible value.
+
+    It is 1 for confident predictions in which all classes are equally frequent.
+    """
+    values = probabilities.double()
+    squares = torch.linalg.eigvalsh((values.T @ values).cpu())
+    return float(squares.clamp(min=0).sqrt().sum() / (values.numel() ** 0.5))
+
+
+@torch.no_grad()
 def importance_weights(training: Tensor, held_out: Tensor, target_mean: Tensor) -> Tensor:
     """Estimate the density ratio target / source at held-out samples of a source; of the target, only Σℓ is needed.
 
@@ -91,6 +108,11 @@ def _basis(features: Tensor) -> Tensor:
     """Return the cosines and sines of the first frequencies."""
     waves: Tensor = features.double().unflatten(-1, (2, -1))
     return waves[..., :MAX_FREQUENCIES].flatten(-2)
+
+
+def weighted_accuracy(correct: Tensor, weights: Tensor) -> float:
+    """Estimate the accuracy on the target: the weighted share of held-out samples of a source that are correct."""
+    return float((weights * correct).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny))
 
 
 def deep_embedded_validation(losses: Tensor, weights: Tensor) -> Tensor:

@@ -32,6 +32,8 @@ class Score:
         Whether sources compute it, on samples that they hold out, and not the target.
     needs_embedding
         Whether it needs Σℓ of the target.
+    needs_model
+        Whether it needs the network and samples: it is computed after the last round, and before only if it selects.
     compute
         From the target's class probabilities, n × classes; None for scores that every evaluation has.
     """
@@ -39,6 +41,7 @@ class Score:
     higher_is_better: bool = True
     by_sources: bool = False
     needs_embedding: bool = False
+    needs_model: bool = False
     compute: Callable[[Tensor], float] | None = None
 
 
@@ -46,7 +49,11 @@ BUILT_IN = {
     "information": Score(),
     "density": Score(),
     "entropy": Score(higher_is_better=False),
+    "bnm": Score(),
+    "classami": Score(needs_model=True),
+    "mixval": Score(needs_model=True),
     "validation": Score(by_sources=True),
+    "importance": Score(by_sources=True, needs_embedding=True),
     "dev": Score(higher_is_better=False, by_sources=True, needs_embedding=True),
 }
 BY_SOURCES = tuple(name for name, score in BUILT_IN.items() if score.by_sources)

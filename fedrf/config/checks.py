@@ -117,6 +117,11 @@ def check_selection(config: Config) -> None:
     select = config.track.select
     if SCORES.find(select).by_sources and not config.data.validation:
         raise ValueError(f"track.select={select} needs samples that sources hold out: set data.validation, say to 0.2")
+    if SCORES.find(select).by_sources and config.align.statistics != "none":
+        raise ValueError(
+            f"track.select={select} is computed by sources, and align.statistics={config.align.statistics} gives W and "
+            "C to the target alone: name a score that the target computes"
+        )
     if not SCORES.find(select).needs_embedding:
         return
     if METHODS.find(config.method).message.kind != "mean_embedding":

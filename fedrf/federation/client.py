@@ -18,8 +18,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedrf.adaptation.evaluation import Accuracy, figures_of, majority_vote, predict
+from fedrf.adaptation.evaluation import Accuracy, Figures, figures_of, majority_vote, predict
 from fedrf.adaptation.held_out import HeldOut
+from fedrf.adaptation.model_scores import MODEL_SCORES, model_scores
 from fedrf.adaptation.stage import TargetStage
 from fedrf.config.registry import AGGREGATION_RULES
 from fedrf.config.schema import Config
@@ -252,11 +253,21 @@ class Client:
         models = list(self.channel.progress.source_models.values()) if self.schedule.parts_for_vote else []
         rows = samples.rows
         self.probabilities = majority_vote(module, rows, models) if models else predict(module, rows)
-        figures = figures_of(self.probabilities, self.accuracy, samples.select) | {"final": 1.0}
-        self.channel.report(figures | samples.held_out_scores(module))
+        self.channel.report(self._final_figures(bool(models)) | {"final": 1.0})
         weights = {in_file(name): value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
         file = ClientFiles(self.info.run, self.info.name).final
         write_atomically(file, lambda path: save_file(weights, path))
+
+    def _final_figures(self, is_vote: bool) -> Figures:
+        """Return the figures of the final predictions; a vote is no network, and not all clients have the last one."""
+        assert self.probabilities is not None
+        if self.schedule.takes_statistics and not self.schedule.is_target:
+            return {}
+        samples = self.module.samples
+        figures = figures_of(self.probabilities, self.accuracy, samples.select) | samples.held_out_scores(self.module)
+        if self.schedule.is_target and not is_vote:
+            figures |= model_scores(self.module, samples.rows, self.probabilities, MODEL_SCORES)
+        return figures
 
     def _logger(self) -> TensorBoardLogger | bool:
         if not self.config.track.tensorboard:

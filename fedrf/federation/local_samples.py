@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedrf.adaptation.evaluation import Accuracy, Figures, figures_of, predict
 from fedrf.adaptation.held_out import HeldOut
+from fedrf.adaptation.model_scores import MODEL_SCORES, model_scores
 from fedrf.adaptation.scores import evenly
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Labels
@@ -91,9 +92,11 @@ class LocalSamples:
 
     def evaluate(self, model: DomainModel, is_target: bool) -> Figures:
         """Return the figures of the target's predictions, or of a source's for samples that it holds out."""
-        if is_target:
-            return figures_of(predict(model, self.rows), self.accuracy, self.select)
-        return self.held_out_scores(model)
+        if not is_target:
+            return self.held_out_scores(model)
+        probabilities = predict(model, self.rows)
+        figures = figures_of(probabilities, self.accuracy, self.select)
+        return figures | model_scores(model, self.rows, probabilities, {self.select} & MODEL_SCORES.keys())
 
     def held_out_scores(self, model: DomainModel) -> Figures:
         """Return the scores on samples that are held out, if there are any."""

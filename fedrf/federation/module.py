@@ -147,7 +147,8 @@ class FederatedModule(DomainModel):
         terms = loss(self, batch, features, inbox, self.config)
         check_losses(terms, self.config.method, self.schedule)
         if self.stage and not self.stage.is_last:
-            joint = self.stage.loss(self, batch, features, self.samples.rows, batch.round)
+            self.stage.prepare(self, self.samples.rows, batch.round)
+            joint = self.stage.loss(self, batch, features, batch.round)
             terms |= {"loss": terms.get("loss", 0) + joint, "adaptation": joint.detach()}
         if "loss" in terms and (anchor := self.channel.progress.anchor):
             drift = [
@@ -250,8 +251,13 @@ class FederatedModule(DomainModel):
         if not progress.committed or progress.stopped:
             progress.round -= 1  # this step is still to be done
             return
+        self.stage.prepare(self, self.samples.rows, number)
+        if self.stage.declined:
+            if number == 1:
+                self.channel.note(f"{self.schedule.name}: no adaptation, because {self.stage.declined}")
+            return
         self.extractor.adapter.requires_grad_(True)
-        loss = self.stage.loss(self, batch, self.features(batch.inputs), self.samples.rows, number)
+        loss = self.stage.loss(self, batch, self.features(batch.inputs), number)
         self.step(loss, slice(-1, None))
         if number % self.config.track.evaluate_every == 0:
             figures = self.samples.evaluate(self, is_target=True)

@@ -64,6 +64,8 @@ def test_figures_are_the_scores_of_the_held_out_samples(module):
     figures = samples.held_out_scores(module)
     assert figures["validation"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
     weights = importance_weights(training, held_out, training[:20].mean(0))
+    correct = (logits.argmax(1) == labels).double()
+    assert figures["importance"] == pytest.approx(np.average(correct, weights=weights))
     risk = deep_embedded_validation(cross_entropy(logits, labels, reduction="none").double(), weights)
     assert figures["dev"] == pytest.approx(float(risk), rel=1e-4)
 
@@ -112,7 +114,14 @@ def test_the_score_selects_and_changes_nothing_else(finished, tmp_path):
 
 def test_without_held_out_samples_there_are_no_scores_of_sources(tmp_path):
     run = fedrf.run(None, {**SYNC, "data.validation": 0}, out=tmp_path / "run", local=True)
-    assert run.summary["scores"].keys() == {"information", "density", "entropy"}
+    assert run.summary["scores"].keys() == {
+        "information",
+        "density",
+        "entropy",
+        "bnm",
+        "classami",
+        "mixval",
+    }
     assert not any("validation" in row or "dev" in row for row in RunFolder(run.folder).rows())
 
 

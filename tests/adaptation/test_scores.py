@@ -10,7 +10,15 @@ from sklearn.model_selection import train_test_split
 from torch.nn.functional import cross_entropy
 
 from fedrf.adaptation.information import entropy
-from fedrf.adaptation.scores import RIDGES, deep_embedded_validation, density, evenly, importance_weights
+from fedrf.adaptation.scores import (
+    RIDGES,
+    deep_embedded_validation,
+    density,
+    evenly,
+    importance_weights,
+    nuclear_norm,
+    weighted_accuracy,
+)
 from fedrf.tca.random_features import RandomFourierFeatures, median_sigma
 
 skada = pytest.importorskip("skada")
@@ -65,6 +73,19 @@ def test_many_samples_are_subsampled_evenly():
     assert evenly(5).tolist() == [0, 1, 2, 3, 4]
     assert np.diff(evenly(60_000)).min() >= 29
     assert (evenly(60_000)[0], evenly(60_000)[-1], len(evenly(60_000))) == (0, 59_999, 2048)
+
+
+def test_nuclear_norm_is_that_of_numpy_and_1_for_confident_and_diverse_predictions():
+    probabilities = random_predictions(40)
+    expected = np.linalg.norm(probabilities.numpy(), "nuc") / np.sqrt(40 * 5)
+    assert nuclear_norm(probabilities) == pytest.approx(expected)
+    assert nuclear_norm(torch.eye(4).repeat(3, 1)) == pytest.approx(1)
+    assert nuclear_norm(torch.eye(4)[:1].repeat(12, 1)) == pytest.approx(0.5)  # all in one class
+
+
+def test_weighted_accuracy_by_hand():
+    assert weighted_accuracy(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 1.0])) == 0.75
+    assert weighted_accuracy(torch.tensor([1.0, 0.0]), torch.zeros(2)) == 0.0
 
 
 def test_deep_embedded_validation_equals_skadas():

@@ -31,9 +31,10 @@ def test_every_score_can_be_selected(score):
 
 
 def test_the_scores_are_those_that_need_no_labels_of_the_target():
-    assert set(BUILT_IN) == {"information", "density", "entropy", "validation", "dev"}
+    by_target = {"information", "density", "entropy", "bnm", "classami", "mixval"}
+    assert set(BUILT_IN) == by_target | {"validation", "importance", "dev"}
     assert {score for score, definition in BUILT_IN.items() if not definition.higher_is_better} == {"entropy", "dev"}
-    assert set(BY_SOURCES) == {"validation", "dev"}
+    assert set(BY_SOURCES) == {"validation", "importance", "dev"}
 
 
 def test_an_evaluation_has_the_mean_of_the_newest_scores_of_the_sources():

@@ -97,7 +97,7 @@ def test_every_key_is_described():
         ("federation.drop=1", "federation.drop=1: Input should be less than 1"),
         ("data.validation=1", "data.validation=1: Input should be less than 1"),
         ("track.select=validation", "track.select=validation needs samples that sources hold out: set data.validation"),
-        ("track.select=luck", "track.select='luck': allowed: information, density, entropy, validation, dev"),
+        ("track.select=luck", "track.select='luck': allowed: information, density, entropy, bnm, classami, mixval"),
         ("train.rounds", "an override is section.key=value; got 'train.rounds'"),
         ("=3", "an override is section.key=value"),
         ("seed.x=3", "seed"),

@@ -147,11 +147,11 @@ def test_a_run_that_failed_during_adaptation_is_continued(extractor, images, tmp
     undisturbed = run_undisturbed(chosen, tmp_path)
     loss, computed = TargetStage.loss, []
 
-    def failing_loss(self, model, batch, features, rows, number):
+    def failing_loss(self, model, batch, features, number):
         computed.append(number)
         if computed == [1, 2, 3]:
             raise RuntimeError("power failure")
-        return loss(self, model, batch, features, rows, number)
+        return loss(self, model, batch, features, number)
 
     monkeypatch.setattr(TargetStage, "loss", failing_loss)
     with pytest.raises(RunFailedError, match="power failure"):
