@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.state import State
-from fedrf.protocol.class_statistics import ClassStatistics, Rounded, unpack
+from fedrf.protocol.class_statistics import ClassStatistics, integers_of, unpack
 from fedrf.protocol.messages import MeanEmbedding
+from fedrf.protocol.quantized import Quantized
 from fedrf.tca.source_statistics import choose_ridge, source_weights, total_of
 
 
@@ -22,19 +23,18 @@ def store_statistics(state: State, entries: Mapping[str, Accepted], sources: tup
             state.statistics[name] = message if isinstance(message, ClassStatistics) else None
 
 
-def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Rounded | None:
+def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Quantized | None:
     """Return the map from random features to class scores; None if no statistics of a source have arrived."""
-    sizes = state.sizes
     messages = [message for name in sources if (message := state.statistics.get(name)) is not None]
-    if not messages or sizes.features is None:
+    if not messages:
         state.ledger.record_failure("no statistics of a source arrived: the accuracy of the target is meaningless")
         return None
-    statistics, basis = unpack(messages, config.align.statistics, sizes.features, sizes.classes)
+    statistics, basis = unpack(messages)
     weights = _weights(config, state, [message.sender for message in messages], target)
     state.source_weights = {message.sender: weight for message, weight in zip(messages, weights, strict=True)}
     state.ridge = choose_ridge(statistics, weights) if config.align.ridge == "auto" else config.align.ridge
     total = total_of([weight * source for weight, source in zip(weights, statistics, strict=True)])
-    return Rounded.of(basis @ total.class_map(state.ridge))
+    return Quantized.of(basis @ total.class_map(state.ridge), integers_of(config.align.statistics))
 
 
 def _weights(config: Config, state: State, sources: list[str], target: str) -> list[float]:

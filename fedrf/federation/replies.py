@@ -14,9 +14,9 @@ from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import complete_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
-from fedrf.protocol.class_statistics import Rounded
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.messages import PARTS
+from fedrf.protocol.quantized import Quantized
 from fedrf.protocol.schedule import participants_of
 
 
@@ -103,7 +103,7 @@ class Replies:
             return complete_source_models(self.config, self.state, self.roster.sources)
         return {}
 
-    def _class_map(self) -> Rounded | None:
+    def _class_map(self) -> Quantized | None:
         solution = class_map(self.config, self.state, self.roster.sources, self.roster.target)
         if solution is not None:
             self.state.ledger.count_bytes("down", "class_map", solution.nbytes)

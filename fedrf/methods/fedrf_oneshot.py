@@ -24,7 +24,6 @@ class FedRFOneShot(FedRFTCA):
         "align.statistics": "lowrank",
         "train.rounds": 0,
         "model.sharing": "frozen",
-        "model.num_features": 1000,
     }
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))"
-    bytes_once = "K * (2 * (S * (L + R) + L) + 24) + 4 * (K + 1) * S + 2 * S * L + 8"
+    bytes_once = "K * (S * (L + R) + 4 * (2*L + R) + 8) + 4 * (K + 1) * S + S * L + 4 * L"

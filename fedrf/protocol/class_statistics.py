@@ -1,16 +1,17 @@
-"""The message of a source with its additive statistics, and numbers in half precision."""
+"""The message of a source with its additive statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedrf.protocol.message import ArrayMessage, BadMessageError
+from fedrf.protocol.quantized import Quantized
 from fedrf.protocol.sizes import Sizes
 from fedrf.tca.source_statistics import (
     FactoredStatistics,
@@ -20,84 +21,81 @@ from fedrf.tca.source_statistics import (
     reduce_factored,
 )
 
-HalfArray = NDArray[np.float16]
-
-
-class Rounded(NamedTuple):
-    """Numbers in half precision, divided by the largest so that small ones keep their digits."""
-
-    values: HalfArray
-    scale: float
-
-    @classmethod
-    def of(cls, values: NDArray[np.floating[Any]]) -> Rounded:
-        """Round an array."""
-        scale = float(np.abs(values).max(initial=0)) or 1.0
-        return cls((values / scale).astype(np.float16), scale)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return self.values.nbytes + 8
-
-    def restored(self) -> NDArray[np.float64]:
-        """Return the numbers in double precision."""
-        return self.scale * self.values.astype(np.float64)
-
 
 @dataclass(frozen=True, eq=False)
 class ClassStatistics(ArrayMessage):
-    """Covariance of a source's random features with its classes, and their covariance matrix.
+    """Covariance of a source's random features with its classes, and a factor of their covariance within classes.
 
-    The array is the first (2N × classes), the share of each class and, of the second, nothing
-    (`align.statistics=means`), the upper triangle (`gram`), or a factor of the covariance within classes with
-    `align.rank` columns (`lowrank`).
+    The columns of the array are the first (2N × classes) and those of the factor: none (`align.statistics=means`),
+    `align.rank` (`lowrank`) or 2N (`gram`). Numbers have one byte, two with `gram`.
 
     Attributes
     ----------
-    class_scale, scale
-        Factors of the two parts of the array.
+    scales
+        Factors of the columns.
+    shares
+        The share of each class in the weights of the samples.
     rest
         What the diagonal of the covariance within classes has besides the factor.
     """
 
     kind = "class_statistics"
-    dtype = "float16"
-    class_scale: float
-    scale: float
+    scales: NDArray[np.float32]
+    shares: NDArray[np.float32]
     rest: float
 
     @property
     def nbytes(self) -> int:
-        """Size of the array and the three numbers in bytes."""
-        return super().nbytes + 24
+        """Size in bytes."""
+        return super().nbytes + self.scales.nbytes + self.shares.nbytes + 8
+
+    def numbers(self) -> list[Any]:
+        """Return what must be plain numbers."""
+        return [self.round, self.attempt, self.rest]
 
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
-        """Return the length of all parts."""
+        """Return 2N and the number of columns."""
         if sizes.features is None:
             return None
-        size = sizes.features
-        second = {"means": 0, "gram": size * (size + 1) // 2, "lowrank": size * min(size, sizes.rank)}
-        return ((size + 1) * sizes.classes + second.get(sizes.statistics, 0),)
+        return sizes.features, sizes.classes + num_components(sizes.statistics, sizes.rank, sizes.features)
 
     def check(self, sizes: Sizes) -> None:
-        """Check the array, and that no share is negative."""
+        """Check the arrays, and that factors, shares and the rest are finite and not negative."""
+        where, shape = f"{self.kind} of {self.sender}", self.shape(sizes)
+        columns = None if shape is None else shape[1]
+        for name, expected in (("scales", columns), ("shares", sizes.classes)):
+            values = getattr(self, name)
+            if not isinstance(values, np.ndarray) or values.dtype != np.float32:
+                raise BadMessageError(f"{where}: {name} must be a float32 array")
+            if expected is not None and values.shape != (expected,):
+                raise BadMessageError(f"{where}: {name} must have shape {(expected,)}; got {values.shape}")
+            if not (np.isfinite(values).all() and (values >= 0).all()):
+                raise BadMessageError(f"{where}: {name} must be finite and not negative")
+        if not (isfinite(self.rest) and self.rest >= 0):
+            raise BadMessageError(f"{where}: the rest must be finite and not negative")
         super().check(sizes)
-        end = (sizes.features or 0) * sizes.classes
-        if (self.values[end : end + sizes.classes] < 0).any():
-            raise BadMessageError(f"{self.kind} of {self.sender} has a negative share of a class")
 
-    def check_bounds(self, where: str, norm: float) -> None:
-        """Check that the factors are positive numbers, and the rest is not negative."""
-        if not (min(self.class_scale, self.scale) > 0 and self.rest >= 0 and isfinite(sum(self.numbers()))):
-            raise BadMessageError(f"{where}: factors must be positive, the rest not negative, and all finite")
+    @classmethod
+    def dtype_of(cls, sizes: Sizes) -> str:
+        """Return the type of the numbers."""
+        return integers_of(sizes.statistics)
+
+
+def num_components(form: str, rank: int, features: int) -> int:
+    """Return the number of columns of the factor, from the values of `align.statistics` and `align.rank`."""
+    return {"means": 0, "lowrank": min(rank, features)}.get(form, features)
+
+
+def integers_of(form: str) -> str:
+    """Return the type of the numbers for a value of `align.statistics`."""
+    return "int16" if form == "gram" else "int8"
 
 
 def pack(
     statistics: SourceStatistics, shares: NDArray[np.floating[Any]], form: str, rank: int
-) -> tuple[HalfArray, float, float, float]:
-    """Return the values, scales and rest of a message.
+) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32], float]:
+    """Return the values, scales, shares and rest of a message.
 
     Parameters
     ----------
@@ -111,43 +109,20 @@ def pack(
         The value of `align.rank`.
     """
     classes, covariance = statistics.class_covariance, statistics.covariance
-    if form == "gram":
-        second, rest = covariance[np.triu_indices(len(covariance))], 0.0
-    else:
-        between = between_classes(classes, shares)
-        second, rest = low_rank(covariance - between @ between.T, rank if form == "lowrank" else 0)
-    first, rounded = Rounded.of(classes.ravel()), Rounded.of(second.ravel())
-    values = np.concatenate([first.values, shares.astype(np.float16), rounded.values])
-    return values, first.scale, rounded.scale, rest
+    between = between_classes(classes, shares)
+    factor, rest = low_rank(covariance - between @ between.T, num_components(form, rank, len(covariance)))
+    values, scales = Quantized.of(np.hstack([classes, factor]), integers_of(form))
+    return values, scales, shares.astype(np.float32), rest
 
 
-def unpack(
-    messages: Sequence[ClassStatistics], form: str, features: int, classes: int
-) -> tuple[list[SourceStatistics], NDArray[np.floating[Any]]]:
+def unpack(messages: Sequence[ClassStatistics]) -> tuple[list[SourceStatistics], NDArray[np.floating[Any]]]:
     """Return the statistics in messages that have been checked, and the basis of their coordinates (2N × columns)."""
-    if form == "gram":
-        return [_unpack_gram(message, features, classes) for message in messages], np.eye(features)
-    return reduce_factored([_unpack_factored(message, features, classes) for message in messages])
+    return reduce_factored([_unpack(message) for message in messages])
 
 
-def _unpack_gram(message: ClassStatistics, features: int, classes: int) -> SourceStatistics:
-    """Return the statistics in single precision, in which maps are computed twice as fast."""
-    class_covariance, _, second = _parts(message, features, classes)
-    covariance = np.zeros((features, features), np.float32)
-    covariance[np.triu_indices(features)] = second
-    return SourceStatistics.of_source(class_covariance.astype(np.float32), covariance + np.triu(covariance, 1).T)
-
-
-def _unpack_factored(message: ClassStatistics, features: int, classes: int) -> FactoredStatistics:
-    class_covariance, shares, second = _parts(message, features, classes)
-    factor = np.hstack([between_classes(class_covariance, shares), second.reshape(features, -1)])
-    return FactoredStatistics(class_covariance, factor, message.rest)
-
-
-def _parts(message: ClassStatistics, features: int, classes: int) -> tuple[NDArray[np.float64], ...]:
-    """Return the covariance with the classes, the shares of the classes, and what follows them."""
-    end = features * classes
-    first = Rounded(message.values[:end], message.class_scale).restored().reshape(features, classes)
-    shares = message.values[end : end + classes].astype(np.float64)
-    # The column of a class that the source lacks is 0, and must be.
-    return np.where(shares > 0, first, 0), shares, Rounded(message.values[end + classes :], message.scale).restored()
+def _unpack(message: ClassStatistics) -> FactoredStatistics:
+    columns, shares = Quantized(message.values, message.scales).restored(), message.shares.astype(np.float64)
+    classes, factor = columns[:, : len(shares)], columns[:, len(shares) :]
+    # The column of a class that the source lacks must be 0.
+    classes = np.where(shares > 0, classes, 0)
+    return FactoredStatistics(classes, np.hstack([between_classes(classes, shares), factor]), message.rest)

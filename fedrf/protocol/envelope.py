@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrf.protocol.class_statistics import Rounded
 from fedrf.protocol.message import Array, ArrayMessage, Message
+from fedrf.protocol.quantized import Quantized
 
 # Phases of one round, in this order. `commit`: parts, if they must be averaged before the messages of the round are
 # computed; `round`: Σℓ, with parts that have not been sent yet; `final`: the parts after the last round; `statistics`:
@@ -64,7 +64,7 @@ class Reply:
     embeddings: tuple[ArrayMessage, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict)
     source_models: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
-    class_map: Rounded | None = None
+    class_map: Quantized | None = None
     model_version: int = 0
     checkpoint_version: int = 0
     round: int = 0

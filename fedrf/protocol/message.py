@@ -1,7 +1,7 @@
 """What all messages have in common, and how they are checked.
 
-A message is a sender, a round, an attempt (how often the sender has been started) and numbers: float32 arrays or plain
-floats, no code and no samples. `fedrf.protocol.messages` has the kinds of messages.
+A message is a sender, a round, an attempt (how often the sender has been started) and numbers: arrays or plain floats,
+no code and no samples. `fedrf.protocol.messages` has the kinds of messages.
 """
 
 from __future__ import annotations
@@ -77,15 +77,12 @@ class ArrayMessage(Message):
 
     Attributes
     ----------
-    dtype
-        Their type.
     needs_aligner
         For messages that are relayed: whether W is used to compute them, so that averages are loaded before.
     setup_bytes
         For messages that are relayed: bytes that each source sends to the target once, before round 1, by kind.
     """
 
-    dtype: ClassVar[str] = "float32"
     needs_aligner: ClassVar[bool] = False
     setup_bytes: ClassVar[Mapping[str, int]] = {}
     values: NDArray[Any]
@@ -100,6 +97,11 @@ class ArrayMessage(Message):
         """Return the shape of the array; None as long as it is not known."""
         return None
 
+    @classmethod
+    def dtype_of(cls, sizes: Sizes) -> str:
+        """Return the type of the numbers."""
+        return "float32"
+
     def has_shape(self, expected: tuple[int, ...]) -> bool:
         """Tell whether the array has the shape."""
         return self.values.shape == expected
@@ -107,8 +109,9 @@ class ArrayMessage(Message):
     def check(self, sizes: Sizes) -> None:
         """Check type, shape, that numbers are finite, and bounds."""
         where, values, expected = f"{self.kind} of {self.sender}", self.values, self.shape(sizes)
-        if not isinstance(values, np.ndarray) or values.dtype != self.dtype:
-            raise BadMessageError(f"{where} must be a {self.dtype} array; got {getattr(values, 'dtype', type(values))}")
+        dtype = self.dtype_of(sizes)
+        if not isinstance(values, np.ndarray) or values.dtype != dtype:
+            raise BadMessageError(f"{where} must be a {dtype} array; got {getattr(values, 'dtype', type(values))}")
         if expected is not None and not self.has_shape(expected):
             raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
         # A finite sum of squares implies that every number is finite, and is ten times cheaper to compute.

@@ -132,7 +132,8 @@ def reduce_factored(sources: Sequence[FactoredStatistics]) -> tuple[list[SourceS
     The basis spans the factors of all sources. Outside of it every A is a multiple of the identity and every B is 0, so
     that the map M from any sum of the statistics is, exactly, the basis times the map in its coordinates.
     """
-    basis = np.linalg.qr(np.hstack([source.factor for source in sources]))[0]
+    factors = np.hstack([source.factor for source in sources])
+    basis = np.linalg.qr(factors)[0] if factors.shape[1] < len(factors) else np.eye(len(factors))
     size, count = basis.shape
     reduced = []
     for class_covariance, factor, rest in sources:

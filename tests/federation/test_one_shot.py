@@ -107,12 +107,13 @@ def test_the_target_predicts_as_the_pooled_solution(folder, run):
 
 def test_class_means_alone(folder, run):
     result = run(align__statistics="means")
-    np.testing.assert_allclose(predictions(result), expected(folder, "abc", only_means=True), atol=5e-3)
+    np.testing.assert_allclose(predictions(result), expected(folder, "abc", only_means=True), atol=2e-2)
 
 
 def test_all_components_are_the_whole_matrix(folder, run):
+    """Up to the rounding of numbers to one byte."""
     result = run(align__statistics="lowrank", align__rank=2 * NUM_FEATURES)
-    np.testing.assert_allclose(predictions(result), expected(folder, "abc"), atol=5e-3)
+    np.testing.assert_allclose(predictions(result), expected(folder, "abc"), atol=2e-2)
 
 
 def test_more_components_than_classes_change_nothing(folder, run):
@@ -123,7 +124,8 @@ def test_a_lost_message_is_a_missing_source(folder, run):
     """With this seed and probability, one of three messages arrives."""
     result = run(federation__drop=0.6, seed=0)
     sent = result.summary["communication"]["by_direction"]["up"]["class_statistics"]
-    single = 2 * ((2 * NUM_FEATURES + 1) * CLASSES + NUM_FEATURES * (2 * NUM_FEATURES + 1)) + 24
+    columns = CLASSES + 2 * NUM_FEATURES
+    single = 2 * 2 * NUM_FEATURES * columns + 4 * columns + 4 * CLASSES + 8
     arrived = sent // single
     assert 1 <= arrived < 3
     subsets = ["a", "b", "c"] if arrived == 1 else ["ab", "ac", "bc"]

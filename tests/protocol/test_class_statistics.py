@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedrf.protocol.class_statistics import ClassStatistics, Rounded, pack, unpack
+from fedrf.protocol.class_statistics import ClassStatistics, pack, unpack
 from fedrf.protocol.message import BadMessageError, check_message
 from fedrf.protocol.sizes import Sizes
 from fedrf.tca.source_statistics import SourceStatistics
 
 FEATURES, CLASSES, RANK = 10, 3, 4
 SIZES = Sizes(2, 4, 6, 3, classes=CLASSES, statistics="lowrank", rank=RANK, features=FEATURES)
-LENGTHS = {"means": 33, "gram": 33 + 55, "lowrank": 33 + 40}
+COLUMNS = {"means": 3, "gram": 3 + 10, "lowrank": 3 + 4}
 SHARES = np.array([0.5, 0.3, 0.2])
 
 
@@ -33,7 +33,8 @@ def message(form="lowrank", rank=RANK):
 
 def received(form, rank=RANK):
     """Return the covariances that follow from a message, in the coordinates of the features."""
-    (source,), basis = unpack([message(form, rank)], form, FEATURES, CLASSES)
+    (source,), basis = unpack([message(form, rank)])
+    assert np.allclose(basis.T @ basis, np.eye(basis.shape[1]))
     outside = (FEATURES * source.variance - np.trace(source.covariance)) / max(1, FEATURES - basis.shape[1])
     rest = outside * (np.eye(FEATURES) - basis @ basis.T)
     return basis @ source.class_covariance, basis @ source.covariance @ basis.T + rest
@@ -43,19 +44,19 @@ def check(message, form="lowrank"):
     return check_message(message, "a", 1, ("a", "t"), replace(SIZES, statistics=form))
 
 
-@pytest.mark.parametrize("form", LENGTHS)
-def test_a_number_has_two_bytes_and_the_three_forms_have_their_lengths(form):
+@pytest.mark.parametrize(("form", "width"), [("means", 1), ("gram", 2), ("lowrank", 1)])
+def test_a_number_has_one_byte_or_two_and_the_three_forms_have_their_columns(form, width):
     sent = message(form)
     check(sent, form)
-    assert sent.values.shape == (LENGTHS[form],)
-    assert sent.nbytes == 2 * LENGTHS[form] + 24
+    assert sent.values.shape == (FEATURES, COLUMNS[form])
+    assert sent.nbytes == width * FEATURES * COLUMNS[form] + 4 * COLUMNS[form] + 4 * CLASSES + 8
 
 
-@pytest.mark.parametrize(("form", "rank"), [("gram", RANK), ("lowrank", FEATURES)])
-def test_what_arrives_is_what_was_sent_up_to_half_precision(form, rank):
+@pytest.mark.parametrize(("form", "rank", "error"), [("gram", RANK, 1e-4), ("lowrank", FEATURES, 1e-2)])
+def test_what_arrives_is_what_was_sent_up_to_rounding(form, rank, error):
     sent = statistics()[0]
     for expected, arrived in zip((sent.class_covariance, sent.covariance), received(form, rank), strict=True):
-        np.testing.assert_allclose(arrived, expected, atol=2e-3 * np.abs(expected).max())
+        np.testing.assert_allclose(arrived, expected, atol=error * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("form", ["means", "lowrank"])
@@ -69,32 +70,31 @@ def test_class_means_tell_the_covariance_between_classes():
     sent, shares = statistics()
     between = sum(np.outer(b, b) / share for b, share in zip(sent.class_covariance.T, shares, strict=True))
     rest = np.trace(sent.covariance - between) / FEATURES
-    np.testing.assert_allclose(received("means")[1], between + rest * np.eye(FEATURES), atol=1e-8)
+    np.testing.assert_allclose(received("means")[1], between + rest * np.eye(FEATURES), atol=2e-7)
 
 
 def test_a_class_without_a_share_has_no_column():
     sent = message()
-    sent.values[FEATURES * CLASSES] = 0
-    (source,), _ = unpack([sent], "lowrank", FEATURES, CLASSES)
+    sent.shares[0] = 0
+    (source,), _ = unpack([sent])
     assert not source.class_covariance[:, 0].any()
     assert source.class_covariance[:, 1].any()
-
-
-def test_zeros_are_restored():
-    np.testing.assert_array_equal(Rounded.of(np.zeros(3)).restored(), np.zeros(3))
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"values": np.zeros(74, np.float16)}, "must have shape \\(73,\\); got \\(74,\\)"),
-        ({"values": np.zeros(73, np.float32)}, "must be a float16 array; got float32"),
-        ({"values": np.full(73, np.nan, np.float16)}, "not finite"),
-        ({"scale": 0.0}, "factors must be positive"),
-        ({"class_scale": float("inf")}, "all finite"),
-        ({"rest": -1.0}, "the rest not negative"),
+        ({"values": np.zeros((10, 8), np.int8)}, "must have shape \\(10, 7\\); got \\(10, 8\\)"),
+        ({"values": np.zeros((10, 7), np.float32)}, "must be a int8 array; got float32"),
+        ({"scales": np.ones(6, np.float32)}, "scales must have shape \\(7,\\); got \\(6,\\)"),
+        ({"scales": np.ones(7)}, "scales must be a float32 array"),
+        ({"scales": [1.0] * 7}, "scales must be a float32 array"),
+        ({"scales": np.full(7, np.inf, np.float32)}, "scales must be finite and not negative"),
+        ({"shares": np.full(3, -0.1, np.float32)}, "shares must be finite and not negative"),
+        ({"shares": np.full(3, np.nan, np.float32)}, "shares must be finite and not negative"),
+        ({"rest": -1.0}, "the rest must be finite and not negative"),
+        ({"rest": float("inf")}, "the rest must be finite"),
         ({"rest": "1"}, "not a number"),
-        ({"values": np.full(73, -1, np.float16)}, "negative share of a class"),
     ],
 )
 def test_a_bad_message_is_refused_with_a_reason(changes, reason):
