@@ -138,6 +138,9 @@ class AlignConfig(Section):
         "second moments too; or their largest components",
     )
     rank: Count = Field(100, description="lowrank: components of the covariance within classes")
+    closed_form: Literal["ridge", "rf-tca"] = Field(
+        "ridge", description="W and C from statistics: ridge regression, or RF-TCA with γ and m before it"
+    )
     source_weights: Literal["distance", "equal"] = Field(
         "distance", description="of sources in the closed form; distance: inverse to that of their Σℓ from the target's"
     )

@@ -20,24 +20,34 @@ if TYPE_CHECKING:
 
 
 def exchange_statistics(module: FederatedModule, number: int) -> None:
-    """Send Σℓ and, at a source, additive statistics; at the target, set W and C to what follows from all of them."""
-    schedule = module.schedule
+    """Send Σℓ and additive statistics; at the target, set W and C to what follows from all of them."""
+    schedule, align = module.schedule, module.config.align
     if not schedule.is_target:
         is_lost = schedule.name not in statistics_senders(module.config, schedule.sources)
-        module.exchange("statistics", number, [] if is_lost else _messages_of_source(module, number))
+        module.exchange("statistics", number, [] if is_lost else _messages(module, number, _labels(module)))
         return
     mean = torch.stack([features.double().sum(0) for features in module.all_features()]).sum(0)
     mean = mean / len(module.samples.training)
-    solution = module.exchange("statistics", number, [module.channel.message(MeanEmbedding, mean, number)]).class_map
+    messages: list[Message] = [module.channel.message(MeanEmbedding, mean, number)]
+    if align.closed_form == "rf-tca":
+        # As if all samples were of one class: their covariance is all that the target can tell.
+        no_labels = torch.zeros(len(module.samples.training), dtype=torch.int64, device=module.device)
+        messages = _messages(module, number, no_labels)
+    solution = module.exchange("statistics", number, messages).class_map
     if solution is not None:
         set_class_map(module, torch.from_numpy(solution.restored()).to(module.device), mean)
 
 
-def _messages_of_source(module: FederatedModule, number: int) -> list[Message]:
-    """Return Σℓ and the statistics of all samples of a source to train with."""
-    align, samples, channel = module.config.align, module.samples, module.channel
+def _labels(module: FederatedModule) -> Tensor:
+    """Return the labels of a source's samples to train with."""
+    samples = module.samples
     assert samples.labels is not None
-    labels = samples.labels[torch.from_numpy(samples.training)].to(module.device)
+    return samples.labels[torch.from_numpy(samples.training)].to(module.device)
+
+
+def _messages(module: FederatedModule, number: int, labels: Tensor) -> list[Message]:
+    """Return Σℓ and the statistics of all samples to train with."""
+    align, channel = module.config.align, module.channel
 
     def pieces() -> Iterator[tuple[Tensor, Tensor]]:
         rest = labels

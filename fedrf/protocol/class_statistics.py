@@ -115,9 +115,14 @@ def pack(
     return values, scales, shares.astype(np.float32), rest
 
 
-def unpack(messages: Sequence[ClassStatistics]) -> tuple[list[SourceStatistics], NDArray[np.floating[Any]]]:
-    """Return the statistics in messages that have been checked, and the basis of their coordinates (2N × columns)."""
-    return reduce_factored([_unpack(message) for message in messages])
+def unpack(
+    messages: Sequence[ClassStatistics], others: NDArray[np.floating[Any]] | None = None
+) -> tuple[list[SourceStatistics], NDArray[np.floating[Any]]]:
+    """Return the statistics in messages that have been checked, and the basis of their coordinates (2N × columns).
+
+    The basis spans the columns of `others` too.
+    """
+    return reduce_factored([_unpack(message) for message in messages], others)
 
 
 def _unpack(message: ClassStatistics) -> FactoredStatistics:

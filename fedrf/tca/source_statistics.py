@@ -126,13 +126,16 @@ class FactoredStatistics(NamedTuple):
     rest: float
 
 
-def reduce_factored(sources: Sequence[FactoredStatistics]) -> tuple[list[SourceStatistics], Matrix]:
+def reduce_factored(
+    sources: Sequence[FactoredStatistics], others: Matrix | None = None
+) -> tuple[list[SourceStatistics], Matrix]:
     """Return the statistics of all sources in coordinates of a common orthonormal basis, and that basis (2N × columns).
 
-    The basis spans the factors of all sources. Outside of it every A is a multiple of the identity and every B is 0, so
-    that the map M from any sum of the statistics is, exactly, the basis times the map in its coordinates.
+    The basis spans the factors of all sources, and the columns of `others`. Outside of it every A is a multiple of the identity and
+    every B is 0, so that the map M from any sum of the statistics is, exactly, the basis times the map in its
+    coordinates.
     """
-    factors = np.hstack([source.factor for source in sources])
+    factors = np.hstack([*(source.factor for source in sources), *([] if others is None else [others])])
     basis = np.linalg.qr(factors)[0] if factors.shape[1] < len(factors) else np.eye(len(factors))
     size, count = basis.shape
     reduced = []
@@ -144,12 +147,17 @@ def reduce_factored(sources: Sequence[FactoredStatistics]) -> tuple[list[SourceS
     return reduced, basis
 
 
-def source_weights(source_means: Sequence[Matrix], target_mean: Matrix) -> list[float]:
+def source_weights(discrepancies: Matrix) -> list[float]:
     """Return a weight for each source, inverse to the distance of its Σℓ from that of the target; their mean is 1.
 
     No source counts more than `MAX_WEIGHT_RATIO` times as much as another.
+
+    Parameters
+    ----------
+    discrepancies
+        Σℓ of each source minus that of the target, in columns.
     """
-    distances = np.array([np.linalg.norm(mean - target_mean) for mean in source_means])
+    distances = np.linalg.norm(discrepancies, axis=0)
     weights = 1 / distances.clip(min=max(distances.max() / MAX_WEIGHT_RATIO, np.finfo(np.float32).tiny))
     return [float(weight) for weight in weights / weights.mean()]
 

@@ -116,6 +116,20 @@ def test_all_components_are_the_whole_matrix(folder, run):
     np.testing.assert_allclose(predictions(result), expected(folder, "abc"), atol=2e-2)
 
 
+def test_rf_tca_with_all_components_and_a_large_gamma_is_the_ridge_regression(folder, run):
+    result = run(align__closed_form="rf-tca", align__gamma=1e9, model__dim=2 * NUM_FEATURES)
+    np.testing.assert_allclose(predictions(result), expected(folder, "abc"), atol=5e-3)
+    sent = result.summary["communication"]["by_direction"]["up"]["class_statistics"]
+    columns = CLASSES + 2 * NUM_FEATURES
+    assert sent == 4 * (2 * 2 * NUM_FEATURES * columns + 4 * columns + 4 * CLASSES + 8)  # the target sends its own too
+
+
+def test_rf_tca_with_few_components_differs(folder, run):
+    result = run(align__closed_form="rf-tca", model__dim=3)
+    assert result.summary["failures"] == []
+    assert np.abs(predictions(result) - expected(folder, "abc")).max() > 0.05
+
+
 def test_more_components_than_classes_change_nothing(folder, run):
     np.testing.assert_allclose(predictions(run(model__dim=16)), expected(folder, "abc"), atol=5e-3)
 
