@@ -14,6 +14,7 @@ from fedrf.experiment import report
 
 CURVES = report._curves
 TINY = {
+    "method": "fedrf-plus",
     "data.samples": 120,
     "model.num_features": 30,
     "model.dim": 8,

@@ -22,6 +22,11 @@ def setting_without_effect(config: Config, key: str) -> str | None:
     align, federation = config.align, config.federation
     is_unused = is_empty(federation).mean_embedding
     no_embeddings = f"federation.embeddings_from={federation.embeddings_from}" if is_unused else None
+    if config.train.rounds == 0 and (
+        key in ("federation.classifier_interval", "align.weight", "train.lr")
+        or (key == "align.gamma" and align.closed_form == "ridge")
+    ):
+        return "train.rounds=0"
     if key == "align.gamma" and align.warm_start == "none":
         if type(METHODS.find(config.method)).after_average is Method.after_average:
             return f"method={config.method}"

@@ -41,7 +41,7 @@ class HeldOut:
 
     @torch.no_grad()
     def scores(self, model: DomainModel, rows: TrunkRows) -> Figures:
-        """Return source validation and, if the target's Σℓ has arrived, the scores that are weighted by density ratios."""
+        """Return source validation and, if the target's Σℓ has arrived, the scores that use density ratios."""
         features = _features(model, rows, self.held_out)
         with model.population_statistics(lambda: rows.pieces(self.training, PREDICTION_BATCH)):
             logits = model.logits(features).cpu()

@@ -45,7 +45,7 @@ Recipe = Annotated[list[str], typer.Argument(metavar="RECIPE | FILE.yaml [sectio
 Methods = Annotated[
     str | None,
     typer.Option(
-        help="Names separated by commas, or all; default the default method, its ablation and the references. "
+        help="Names separated by commas, or all; default fedrf's own methods and two simple ones. "
         "Tests compare the first with each of the others."
     ),
 ]
@@ -58,7 +58,11 @@ Sources = Annotated[
 Seeds = Annotated[str, typer.Option(help="Numbers separated by commas.")]
 Ablate = Annotated[
     bool,
-    typer.Option("--ablate", help="The default method without one ingredient at a time, and without all of them."),
+    typer.Option(
+        "--ablate",
+        help="A method without one ingredient at a time, and without all of them: the first of --methods that has "
+        "ingredients, or the default method.",
+    ),
 ]
 Vary = Annotated[
     list[str] | None,

@@ -15,7 +15,7 @@ from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 
 ALL_METHODS = "all"
-FULL: str = Config.model_fields["method"].default  # the method with all ingredients
+DEFAULT: str = Config.model_fields["method"].default
 # Keys that have a command line option of their own, and therefore cannot be varied.
 OPTIONS = {"method": "--methods", "seed": "--seeds", "data.target": "--targets", "data.sources": "--sources"}
 Settings = dict[str, Any]
@@ -56,9 +56,10 @@ def find_variants(
         raise ValueError("--ablate and --vary cannot be combined; use one of them")
     names = _check_methods(methods)
     if vary:
-        return _series(given, names or (FULL,), vary), []
-    variants = _ablations(given) if ablate else ()
-    plain = names if ablate else names or (FULL, _without_ingredients(), *reference_methods())
+        return _series(given, names or (DEFAULT,), vary), []
+    ablated = next((name for name in names if METHODS.find(name).ingredients), DEFAULT)
+    variants = _ablations(given, ablated) if ablate else ()
+    plain = names if ablate else names or reference_methods()
     plain = tuple(name for name in plain if name not in {variant.name for variant in variants})
     notes = [note for name in plain for note in _replaced_settings(given, name)]
     return (*variants, *(Variant(name, {"method": name}) for name in plain)), notes
@@ -67,13 +68,6 @@ def find_variants(
 def reference_methods() -> tuple[str, ...]:
     """Return the methods that are compared with if none are named."""
     return tuple(name for name in METHODS.built_in if METHODS.find(name).is_reference)
-
-
-def _without_ingredients() -> str:
-    """Return the method that is left without any ingredient."""
-    ablated = METHODS.find(FULL).ablated
-    assert ablated is not None
-    return ablated
 
 
 def _check_methods(names: Sequence[str]) -> tuple[str, ...]:
@@ -93,20 +87,20 @@ def _replaced_settings(given: Settings, method: str) -> Iterable[str]:
             yield f"{method} has {key}={used} from the recipe or call instead of its own {own}"
 
 
-def _ablations(given: Settings) -> tuple[Variant, ...]:
-    """Return the full method, the full method without each ingredient, and the method without any ingredient.
+def _ablations(given: Settings, method: str) -> tuple[Variant, ...]:
+    """Return a method, the method without each of its ingredients, and the method without all of them.
 
     An ingredient that another one requires is removed together with that one; the variant's name lists both.
     """
-    full, bare = {"method": FULL}, _without_ingredients()
+    full, ingredients = {"method": method}, METHODS.find(method).ingredients
     config = load_config(None, {**given, **full})
-    off = {key: value for key, value in METHODS.find(bare).settings.items() if value_of(config, key) != value}
-    variants = [Variant(FULL, full)]
+    off = {key: value for key, value in ingredients.items() if value_of(config, key) != value}
+    variants = [Variant(method, full)]
     for key in off:
         removed = _removed_with(given, full, off, key)
         names = " and ".join(f"{name}={format_value(value_of(config, name))}" for name in removed)
         variants.append(Variant(f"without {names}", {**full, **removed}))
-    return (*variants, Variant(f"all off ({bare})", {"method": bare, **METHODS.find(bare).settings}))
+    return (*variants, Variant("all off", {**full, **ingredients}))
 
 
 def _removed_with(given: Settings, full: Settings, off: Settings, key: str) -> Settings:
@@ -119,7 +113,7 @@ def _removed_with(given: Settings, full: Settings, off: Settings, key: str) -> S
             return settings
         except ValueError as error:
             complaints.append(str(error))
-    raise ValueError(f"--ablate: {key} cannot be removed from {FULL}: {complaints[0]}")
+    raise ValueError(f"--ablate: {key} cannot be removed from {full['method']}: {complaints[0]}")
 
 
 def _series(given: Settings, methods: tuple[str, ...], vary: Sequence[str]) -> tuple[Variant, ...]:

@@ -53,6 +53,11 @@ def check_model(config: Config) -> None:
         raise ValueError(
             f"model.extractor={model.extractor} is for images; data.name={config.data.name} needs {allowed}"
         )
+    if extractor.is_learned and config.train.rounds == 0:
+        raise ValueError(
+            f"model.extractor={model.extractor} has random initial weights, which train.rounds=0 does not train: choose "
+            "a method that trains in rounds (`fedrf methods`), or a pretrained extractor"
+        )
     if extractor.is_learned and model.sharing == "frozen":
         raise ValueError(
             f"model.extractor={model.extractor} has random initial weights: set model.sharing to local or averaged"

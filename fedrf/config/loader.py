@@ -66,7 +66,8 @@ def _origins(given: dict[str, Any]) -> dict[str, str]:
     for settings, owner in _default_settings(given):
         for key in settings:
             section, _, name = key.rpartition(".")
-            if name not in (given.get(section, {}) if section else given):
+            known = given.get(section, {}) if section else given
+            if not isinstance(known, Mapping) or name not in known:
                 origins[key] = owner
     return origins
 

@@ -177,7 +177,7 @@ class AdaptConfig(Section):
     renew: Count = Field(60, description="steps between new pseudo-labels")
     shares: Literal["estimated", "equal"] = Field(
         "estimated",
-        description="of the target's classes; estimated: from predictions, which stay as they are if that is unreliable",
+        description="of the target's classes; estimated: from predictions, which are kept if that is unreliable",
     )
     consistency: NotNegative = Field(
         0.0, description="final weight of equal predictions for warped feature maps; efficientnet-lite0-small"
@@ -259,7 +259,7 @@ class TrackConfig(Section):
 class Config(Section):
     """All keys of a run."""
 
-    method: Annotated[str, AfterValidator(METHODS.check)] = Field("fedrf-plus", description="see `fedrf methods`")
+    method: Annotated[str, AfterValidator(METHODS.check)] = Field("fedrf-oneshot", description="see `fedrf methods`")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="of everything random")
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 # In the order in which methods are listed and compared.
 BUILT_IN = {
-    "fedrf-plus": "fedrf.methods.fedrf_tca:FedRFPlus",
     "fedrf-oneshot": "fedrf.methods.fedrf_oneshot:FedRFOneShot",
+    "fedrf-plus": "fedrf.methods.fedrf_tca:FedRFPlus",
     "fedrf-tca": "fedrf.methods.fedrf_tca:FedRFTCA",
     "source-only": "fedrf.methods.source_only:SourceOnly",
     "source-average": "fedrf.methods.source_average:SourceAverage",

@@ -100,8 +100,8 @@ class Method:
         Whether comparisons show the method if no methods are named.
     is_baseline
         Whether comparisons report tasks on which another method is worse than this one.
-    ablated
-        The method that is left when all additions of this one are switched off; ablations compare with it.
+    ingredients
+        Settings that switch the ingredients of the method off, one each, for ablations.
     bytes_per_round
         What is sent in a round, in bytes, as a formula that a test evaluates. K sources; G, W, C and D are the numbers
         of values in extractor, aligner, classifier and auxiliary network, S = 2N those in Σℓ, m those in an aligned
@@ -128,7 +128,7 @@ class Method:
     pooling: ClassVar[Literal["none", "sources", "all", "oracle"]] = "none"
     is_reference: ClassVar[bool] = False
     is_baseline: ClassVar[bool] = False
-    ablated: ClassVar[str | None] = None
+    ingredients: ClassVar[Mapping[str, Any]] = {}
     bytes_per_round: ClassVar[str | None] = None
     bytes_once: ClassVar[str] = "0"
 

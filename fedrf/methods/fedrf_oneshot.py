@@ -25,5 +25,13 @@ class FedRFOneShot(FedRFTCA):
         "train.rounds": 0,
         "model.sharing": "frozen",
     }
+    ingredients = {
+        "align.statistics": "means",
+        "align.source_weights": "equal",
+        "adapt.when": "never",
+        "adapt.pseudo_labels": 0.0,
+        "adapt.views": "aligned",
+        "adapt.shares": "equal",
+    }
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))"
     bytes_once = "K * (S * (L + R) + 4 * (2*L + R) + 8) + 4 * (K + 1) * S + S * L + 4 * L"

@@ -53,6 +53,7 @@ class FedRFTCA(Method):
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
     takes_statistics = True
+    is_reference = True
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 2) * (W / A + G / E) + (2*K + 1) * C / T)"
 
     def parts_trained_by_target(self, config: Config) -> tuple[str, ...]:
@@ -103,5 +104,5 @@ class FedRFPlus(FedRFTCA):
     name = "fedrf-plus"
     summary = "fedrf-tca with exact messages, a proximal step and adaptation at the target"
     settings = {}
-    ablated = "fedrf-tca"
+    ingredients = FedRFTCA.settings
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + G / E + C / T))"

@@ -131,9 +131,9 @@ def reduce_factored(
 ) -> tuple[list[SourceStatistics], Matrix]:
     """Return the statistics of all sources in coordinates of a common orthonormal basis, and that basis (2N × columns).
 
-    The basis spans the factors of all sources, and the columns of `others`. Outside of it every A is a multiple of the identity and
-    every B is 0, so that the map M from any sum of the statistics is, exactly, the basis times the map in its
-    coordinates.
+    The basis spans the factors of all sources, and the columns of `others`. Outside of it every A is a multiple of the
+    identity and every B is 0, so that the map M from any sum of the statistics is, exactly, the basis times the map in
+    its coordinates.
     """
     factors = np.hstack([*(source.factor for source in sources), *([] if others is None else [others])])
     basis = np.linalg.qr(factors)[0] if factors.shape[1] < len(factors) else np.eye(len(factors))

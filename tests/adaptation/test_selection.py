@@ -27,7 +27,9 @@ def test_the_last_of_equal_values_is_selected():
 
 @pytest.mark.parametrize("score", BUILT_IN)
 def test_every_score_can_be_selected(score):
-    assert load_config(None, {"track.select": score, "data.validation": 0.2}).track.select == score
+    assert (
+        load_config(None, {"method": "fedrf-plus", "track.select": score, "data.validation": 0.2}).track.select == score
+    )
 
 
 def test_the_scores_are_those_that_need_no_labels_of_the_target():

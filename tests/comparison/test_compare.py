@@ -22,7 +22,7 @@ from fedrf.runtime.local import LocalFederation
 from tests.cli.calls import call, printed
 from tests.conftest import TINY
 
-KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.items()]
+KEYS = [f"{key}={value}" for key, value in {**TINY, "federation.mode": "sync"}.items() if key != "method"]
 FAST = [*KEYS, "train.rounds=2", "adapt.steps=2", "track.evaluate_every=1"]
 
 

@@ -24,7 +24,7 @@ def test_all_tasks_and_variants_run_with_the_first_seed_first():
 @pytest.mark.parametrize(
     ("overrides", "options", "message"),
     [
-        ([], {"methods": ["fed"]}, "--methods: 'fed' is not a method; allowed: fedrf-plus, "),
+        ([], {"methods": ["fed"]}, "--methods: 'fed' is not a method; allowed: fedrf-oneshot, "),
         ([], {"targets": ["moon"]}, "data.target='moon': the domains of digits are handwritten, "),
         ([], {"seeds": [2**32]}, "seed=4294967296"),
         (["seed=1"], {}, "seed cannot be set in a comparison; use --seeds"),

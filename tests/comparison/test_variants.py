@@ -3,30 +3,38 @@
 import pytest
 
 from fedrf.comparison.plan import plan_comparison
+from fedrf.comparison.variants import DEFAULT
 from fedrf.config.registry import METHODS
 
 
-def change_settings(monkeypatch, settings):
-    """Replace the settings of fedrf-tca; fedrf-plus is a subclass with settings of its own."""
-    monkeypatch.setattr(type(METHODS.find("fedrf-tca")), "settings", settings)
+def change_ingredients(monkeypatch, settings):
+    """Replace what ablations of fedrf-plus switch off."""
+    monkeypatch.setattr(type(METHODS.find("fedrf-plus")), "ingredients", settings)
 
 
 def test_default_methods_and_all_methods():
     plan = plan_comparison("digits")
-    assert [variant.name for variant in plan.variants] == ["fedrf-plus", "fedrf-tca", "source-only", "fedavg"]
+    assert [variant.name for variant in plan.variants] == [
+        "fedrf-oneshot",
+        "fedrf-plus",
+        "fedrf-tca",
+        "source-only",
+        "fedavg",
+    ]
+    assert plan.variants[0].name == DEFAULT
     assert [variant.name for variant in plan_comparison("digits", methods=["all"]).variants] == METHODS.names()
     assert [task.label for task in plan.tasks] == ["→ handwritten"]
     assert plan.seeds == (0, 1, 2)
 
 
 def test_ablations_follow_from_the_settings_of_the_methods(monkeypatch):
-    change_settings(monkeypatch, {"align.step": "gradient", "train.lr": 0.1})
-    plan = plan_comparison("digits", ["train.lr=0.2"], ablate=True, methods=["source-only"], seeds=[0])
+    change_ingredients(monkeypatch, {"align.step": "gradient", "train.lr": 0.1})
+    plan = plan_comparison("digits", ["train.lr=0.2"], ablate=True, methods=["fedrf-plus", "source-only"], seeds=[0])
     assert [variant.name for variant in plan.variants] == [
         "fedrf-plus",
         "without align.step=proximal",
         "without train.lr=0.2",
-        "all off (fedrf-tca)",
+        "all off",
         "source-only",
     ]
     settings = [(cell.config.method, cell.config.align.step, cell.config.train.lr) for cell in plan.cells]
@@ -34,22 +42,40 @@ def test_ablations_follow_from_the_settings_of_the_methods(monkeypatch):
         ("fedrf-plus", "proximal", 0.2),
         ("fedrf-plus", "gradient", 0.2),
         ("fedrf-plus", "proximal", 0.1),
-        ("fedrf-tca", "gradient", 0.1),
+        ("fedrf-plus", "gradient", 0.1),
         ("source-only", "proximal", 0.2),
     ]
 
 
 def test_every_ingredient_can_be_removed():
-    plan = plan_comparison("digits", ablate=True, seeds=[0])
+    methods = ["fedrf-plus"]
+    plan = plan_comparison("digits", ablate=True, methods=methods, seeds=[0])
     # Only digits from files use consistency between warped images, and they use no pseudo-labels. Both methods average
     # extractors, and smooth no labels.
     common = {"adapt.consistency", "model.sharing", "train.label_smoothing"}
     assert len(plan.variants) == len(METHODS.find("fedrf-tca").settings.keys() - common) + 2
-    from_files = plan_comparison("digit-four", ablate=True, seeds=[0], require_files=False)
+    from_files = plan_comparison("digit-four", ablate=True, methods=methods, seeds=[0], require_files=False)
     names = [variant.name for variant in from_files.variants]
     assert "without adapt.consistency=1" in names
     assert not any("adapt.pseudo_labels" in name for name in names)
-    assert plan.cells[-1].digest == plan_comparison("digits", methods=["fedrf-tca"], seeds=[0]).cells[0].digest
+    bare, paper = plan.cells[-1].config, plan_comparison("digits", methods=["fedrf-tca"], seeds=[0]).cells[0].config
+    assert bare.model_copy(update={"method": paper.method}) == paper
+
+
+def test_ingredients_of_the_default_method():
+    plan = plan_comparison("digits", ablate=True, methods=["source-only"], seeds=[0])
+    assert [variant.name for variant in plan.variants] == [
+        "fedrf-oneshot",
+        "without align.statistics=lowrank",
+        "without align.source_weights=distance",
+        "without adapt.when=last",
+        "without adapt.pseudo_labels=0.3",
+        "without adapt.views=all",
+        "without adapt.shares=estimated",
+        "all off",
+        "source-only",
+    ]
+    assert {cell.config.method for cell in plan.cells[:-1]} == {"fedrf-oneshot"}
 
 
 def test_an_ingredient_that_is_already_off_is_not_ablated():
@@ -58,17 +84,17 @@ def test_an_ingredient_that_is_already_off_is_not_ablated():
 
 
 def test_ingredients_that_require_each_other_are_removed_together(monkeypatch):
-    change_settings(monkeypatch, {"federation.prediction": "vote", "adapt.when": "never"})
-    names = [variant.name for variant in plan_comparison("digits", ablate=True).variants]
+    change_ingredients(monkeypatch, {"federation.prediction": "vote", "adapt.when": "never"})
+    names = [variant.name for variant in plan_comparison("digits", ablate=True, methods=["fedrf-plus"]).variants]
     assert names[1:3] == [
         "without federation.prediction=average and adapt.when=last",
         "without adapt.when=last",
     ]
-    change_settings(monkeypatch, {"federation.prediction": "vote"})
+    change_ingredients(monkeypatch, {"federation.prediction": "vote"})
     with pytest.raises(
         ValueError, match=r"^--ablate: federation.prediction cannot be removed from fedrf-plus: .*adapt.when"
     ):
-        plan_comparison("digits", ablate=True)
+        plan_comparison("digits", ablate=True, methods=["fedrf-plus"])
 
 
 def test_one_value_of_one_key_at_a_time():

@@ -9,9 +9,15 @@ from fedrf.config.registry import DATASETS, METHODS
 from fedrf.config.schema import Config
 
 
-def test_defaults_are_fedrf_plus():
+def test_the_default_is_one_message_of_each_source():
     config = load_config()
-    assert (config.method, config.federation.mode, config.align.message) == ("fedrf-plus", "async", "exact")
+    assert (config.method, config.federation.mode, config.train.rounds) == ("fedrf-oneshot", "async", 0)
+    assert (config.model.sharing, config.align.statistics, config.align.rank) == ("frozen", "lowrank", 100)
+
+
+def test_settings_of_fedrf_plus_are_the_other_defaults():
+    config = load_config(None, ["method=fedrf-plus"])
+    assert (config.align.message, config.train.rounds, config.align.statistics) == ("exact", 150, "none")
     assert (config.align.step, config.train.label_smoothing) == ("proximal", 0)
     assert (config.model.sharing, config.model.extractor_interval) == ("averaged", 25)
 
@@ -72,7 +78,7 @@ def test_every_key_is_described():
             "train.roundz=3: unknown key; allowed: rounds, batch_size, lr, extractor_lr_factor, optimizer",
         ),
         ("colour=red", "colour='red': unknown key; allowed: method, seed"),
-        ("method=magic", "method=magic: allowed: fedrf-plus, fedrf-oneshot, fedrf-tca, source-only"),
+        ("method=magic", "method=magic: allowed: fedrf-oneshot, fedrf-plus, fedrf-tca, source-only"),
         ("model.sigma=-1", "model.sigma=-1: Input should be greater than 0 or Input should be 'median'"),
         ("train.lr=.nan", "train.lr=nan: Input should be"),
         ("train=5", "train=5: is a section, with keys of its own"),
@@ -89,7 +95,7 @@ def test_every_key_is_described():
             "federation.classifiers_from=none",
             "federation.classifiers_from=none: the target would never get a classifier; name sources whose C is",
         ),
-        ("method=[a]", "method=[a]: allowed: fedrf-plus, "),
+        ("method=[a]", "method=[a]: allowed: fedrf-oneshot, "),
         ("data.samples=1", "data.samples=1: Input should be greater than or equal to 2"),
         ("model.dim=100000", "model.dim=100000 must not exceed"),
         ("data.sources=[street, street]", "none twice"),
@@ -105,7 +111,7 @@ def test_every_key_is_described():
 )
 def test_one_line_names_key_value_and_what_is_allowed(override, complaint):
     with pytest.raises(ValueError, match=r".") as error:
-        load_config(None, [override])
+        load_config(None, ["method=fedrf-plus", override])
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -113,8 +119,13 @@ def test_one_line_names_key_value_and_what_is_allowed(override, complaint):
 @pytest.mark.parametrize("frozen", ["model.sharing=frozen", "method=source-only"])
 def test_random_layers_are_not_frozen(frozen):
     with pytest.raises(ValueError, match=r"extractor=cnn has random initial weights: set model\.sharing to local or"):
-        load_config(None, ["model.extractor=cnn", frozen])
-    assert load_config(None, ["model.extractor=cnn"]).model.sharing == "averaged"
+        load_config(None, ["method=fedrf-plus", "model.extractor=cnn", frozen])
+    assert load_config(None, ["method=fedrf-plus", "model.extractor=cnn"]).model.sharing == "averaged"
+
+
+def test_random_layers_need_rounds():
+    with pytest.raises(ValueError, match=r"which train.rounds=0 does not train: choose a method that trains in rounds"):
+        load_config(None, ["model.extractor=cnn"])
 
 
 def test_one_source_needs_no_brackets():
@@ -129,7 +140,7 @@ def test_a_vote_cannot_be_combined_with_adaptation(when):
 
 @pytest.mark.parametrize("rest", [("same", "same"), ("subset", "same"), ("same", "subset")])
 def test_classifiers_from_the_same_sources_as_no_embeddings_are_none(rest):
-    keys = ["federation.embeddings_from=none", f"federation.aligners_from={rest[0]}"]
+    keys = ["method=fedrf-plus", "federation.embeddings_from=none", f"federation.aligners_from={rest[0]}"]
     with pytest.raises(
         ValueError, match=rf"classifiers_from={rest[1]}: the target would never get a classifier; name sources whose C"
     ):
@@ -146,7 +157,7 @@ def test_weights_of_the_target_need_a_method_that_sends_them():
     with pytest.raises(
         ValueError, match="aggregation=chosen needs a method that weighs sources; method=fedrf-plus does not"
     ):
-        load_config(None, ["federation.aggregation=chosen"])
+        load_config(None, ["method=fedrf-plus", "federation.aggregation=chosen"])
 
 
 def test_a_rule_that_matches_neurons_needs_hidden_layers():
@@ -154,17 +165,24 @@ def test_a_rule_that_matches_neurons_needs_hidden_layers():
         r"^federation\.aggregation=fedma matches hidden neurons, and model\.classifier=linear has none: allowed: mlp$"
     )
     with pytest.raises(ValueError, match=message):
-        load_config(None, ["federation.aggregation=fedma"])
-    load_config(None, ["federation.aggregation=fedma", "model.classifier=mlp"])
+        load_config(None, ["method=fedrf-plus", "federation.aggregation=fedma"])
+    load_config(None, ["method=fedrf-plus", "federation.aggregation=fedma", "model.classifier=mlp"])
 
 
 def test_density_ratios_need_the_mean_embedding_of_the_target():
-    held_out = ["track.select=dev", "data.validation=0.2"]
-    assert load_config(None, held_out).digest == load_config(None, ["data.validation=0.2"]).digest
+    held_out = ["method=fedrf-plus", "track.select=dev", "data.validation=0.2"]
+    assert load_config(None, held_out).digest == load_config(None, [held_out[0], "data.validation=0.2"]).digest
     with pytest.raises(ValueError, match=r"track\.select=dev needs Σℓ of the target; federation\.embeddings_from=none"):
         load_config(None, [*held_out, "federation.embeddings_from=none", "federation.classifiers_from=same"])
     with pytest.raises(ValueError, match=r"track\.select=dev needs Σℓ of the target; method=f-dan does not send it"):
         load_config(None, [*held_out, "method=f-dan"])
+
+
+def test_sources_without_the_final_model_compute_no_score_that_selects():
+    with pytest.raises(
+        ValueError, match=r"track\.select=validation is computed by sources, and align\.statistics=lowrank"
+    ):
+        load_config(None, ["track.select=validation", "data.validation=0.2"])
 
 
 def test_files_without_a_configuration(tmp_path):

@@ -54,7 +54,7 @@ def test_entry_points_of_installed_packages_are_names(write_module, install):
     config = load_config(None, keys)
     assert (config.method, config.train.lr, config.train.rounds) == ("mine", 0.5, 7)
     assert type(METHODS.find("mine")).__module__ == method
-    assert "fedrf-plus, fedrf-oneshot" in error_of("method=mime")
+    assert "fedrf-oneshot, fedrf-plus" in error_of("method=mime")
     assert error_of("method=mime").endswith("target-oracle, mine, or package.module:Name")
 
 

@@ -72,7 +72,7 @@ def test_a_method_from_outside(write_module, tmp_path, place):
 
 def test_a_data_set_from_outside(write_module):
     name = f"{write_module(DATASET)}:Mine"
-    config = load_config(None, [f"data.name={name}", "data.target=a"])
+    config = load_config(None, ["method=fedrf-plus", f"data.name={name}", "data.target=a"])
     assert (config.data.name, config.train.rounds) == (name, 7)
     assert DATASETS.find(name).domains(config.data) == ("a", "b")
 

@@ -21,7 +21,7 @@ STATUS = Status(
 
 def display_texts(terminal):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
-    with Display(load_config(), "handwritten", console) as display:
+    with Display(load_config(None, {"method": "fedrf-plus"}), "handwritten", console) as display:
         display.update(STATUS)
         console_table = Console(file=io.StringIO(), width=100)
         console_table.print(display.table(STATUS))

@@ -194,7 +194,7 @@ def test_an_interrupted_adaptation_goes_on_with_the_same_bits(run, monkeypatch):
     ("overrides", "complaint"),
     [
         ({"method": "fedrf-plus", "train.rounds": 0}, "train.rounds=0 needs W and C in closed form"),
-        ({"method": "fedavg", "align.statistics": "gram"}, "is for methods that match mean embeddings (fedrf-plus"),
+        ({"method": "fedavg", "align.statistics": "gram"}, "is for methods that match mean embeddings (fedrf-oneshot"),
         ({"model.classifier": "mlp"}, "align.statistics=lowrank needs model.classifier=linear; got mlp"),
         ({"federation.prediction": "vote", "adapt.when": "never"}, "align.statistics=lowrank gives one classifier"),
         ({"adapt.when": "joint"}, "adapt.when=joint adapts within them"),

@@ -11,6 +11,7 @@ from fedrf.protocol.envelope import Envelope
 from fedrf.protocol.messages import Aligner, Classifier, MeanEmbedding
 
 BASE = {
+    "method": "fedrf-plus",
     "model.num_features": 1,
     "model.dim": 2,
     "data.sources": ["rendered", "street"],

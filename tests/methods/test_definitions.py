@@ -76,7 +76,7 @@ def test_no_other_package_mentions_a_method():
     # The default of the key `method`.
     ((path, line),) = found
     assert path == "fedrf/config/schema.py"
-    assert re.fullmatch(r'method: .* = Field\("fedrf-plus", .*\)', line)
+    assert re.fullmatch(r'method: .* = Field\("fedrf-oneshot", .*\)', line)
 
 
 class Incomplete(Method):

@@ -7,7 +7,8 @@ from fedrf.protocol.schedule import Schedule
 
 
 def schedule(name="a", **overrides):
-    config = load_config(None, {key.replace("__", "."): value for key, value in overrides.items()})
+    keys = {key.replace("__", "."): value for key, value in overrides.items()}
+    config = load_config(None, {"method": "fedrf-plus", **keys})
     return Schedule(config, name, ("a", "b", "c"), "t")
 
 

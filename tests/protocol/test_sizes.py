@@ -11,7 +11,7 @@ from fedrf.protocol.messages import Aligner, Classifier, Greeting
 from fedrf.protocol.sizes import Sizes
 from fedrf.tca.random_features import RandomFourierFeatures
 
-CONFIG = {"model.num_features": 1, "model.dim": 2}
+CONFIG = {"method": "fedrf-plus", "model.num_features": 1, "model.dim": 2}
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])

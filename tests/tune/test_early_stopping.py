@@ -7,7 +7,7 @@ from tune.early_stopping import ResumableASHA
 from tune.space import config_at
 from tune.trial import INVALID_SCORE, SCORE, TIME, SharedSetup, as_metrics, run_length
 
-GIVEN = {"train": {"rounds": 80}, "adapt": {"when": "never"}}
+GIVEN = {"method": "fedrf-plus", "train": {"rounds": 80}, "adapt": {"when": "never"}}
 
 
 def make_trial(name, folder, lr=0.1):

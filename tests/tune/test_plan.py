@@ -29,7 +29,7 @@ from tune.swept_keys import setting_without_effect
 )
 def test_invalid_plans_are_refused(keys, options, message):
     with pytest.raises(ValueError, match=message):
-        plan_sweep("digits", keys, **options)
+        plan_sweep("digits", {"method": "fedrf-plus", **keys}, **options)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ def test_invalid_plans_are_refused(keys, options, message):
     [
         ("fedrf-plus", {"align.gamma", "model.sigma", "model.num_features", "federation.classifier_interval"}),
         ("fedrf-tca", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
+        ("fedrf-oneshot", {"model.sigma", "model.num_features"}),
         ("fedavg", {"federation.classifier_interval"}),
         ("fedavg-rf", {"model.sigma", "model.num_features", "federation.classifier_interval"}),
         ("source-only", {"model.sigma", "model.num_features"}),

@@ -17,5 +17,5 @@ def test_plots_accept_text_values_and_missing_accuracies():
     space = {"model.sigma": Parameter(default=1.0, values=["median", 1.0])}
     points = [{"model.sigma": value} for value in ("median", 1.0, 1.0)]
     results = [TrialResult(n, "finished", point, 9, 9, 0.1 * n, None, 1, 1.0, "") for n, point in enumerate(points, 1)]
-    plan = plan_sweep("digits", search="grid").model_copy(update={"space": space})
+    plan = plan_sweep("digits", {"method": "fedrf-plus"}, search="grid").model_copy(update={"space": space})
     assert draw(results, "model.sigma", space["model.sigma"], plan).count("<svg") == 1
