@@ -55,8 +55,8 @@ def check_model(config: Config) -> None:
         )
     if extractor.is_learned and config.train.rounds == 0:
         raise ValueError(
-            f"model.extractor={model.extractor} has random initial weights, which train.rounds=0 does not train: choose "
-            "a method that trains in rounds (`fedrf methods`), or a pretrained extractor"
+            f"model.extractor={model.extractor} has random initial weights, which train.rounds=0 does not train: "
+            "choose a method that trains in rounds (`fedrf methods`), or a pretrained extractor"
         )
     if extractor.is_learned and model.sharing == "frozen":
         raise ValueError(
