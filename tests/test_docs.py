@@ -182,13 +182,24 @@ def test_the_layer_table_is_that_of_the_packages():
             assert (package / module).is_dir() or (package / f"{module}.py").is_file(), f"{names}: {module}"
 
 
-def test_the_figure_is_the_one_that_its_program_draws(tmp_path):
-    program = runpy.run_path(str(ROOT / "docs/figures/protocol.py"))
-    program["main"](tmp_path / "protocol.svg")
-    drawn, committed = (path.read_text() for path in (tmp_path / "protocol.svg", ROOT / "docs/figures/protocol.svg"))
+@pytest.mark.parametrize("name", ["protocol", "bytes"])
+def test_a_figure_is_the_one_that_its_program_draws(name, tmp_path):
+    program = runpy.run_path(str(ROOT / f"docs/figures/{name}.py"))
+    program["main"](tmp_path / "drawn.svg")
+    drawn, committed = (path.read_text() for path in (tmp_path / "drawn.svg", ROOT / f"docs/figures/{name}.svg"))
     # Text becomes outlines with a comment that holds it; outlines may differ between versions of matplotlib.
     assert re.findall(r"<!-- (.*?) -->", drawn) == re.findall(r"<!-- (.*?) -->", committed)
     assert re.search(r'viewBox="[^"]*"', drawn)[0] == re.search(r'viewBox="[^"]*"', committed)[0]
+
+
+def test_the_figure_of_bytes_has_all_federated_methods_of_the_three_tables():
+    program = runpy.run_path(str(ROOT / "docs/figures/bytes.py"))
+    page = (ROOT / "docs/results.md").read_text()
+    federated = {name for name in fedrf.methods.BUILT_IN if not name.startswith(("pooled", "target"))}
+    for heading in program["TITLES"]:
+        found = program["points"](page, heading)
+        assert found.keys() == federated
+        assert found["fedrf-oneshot"][0] < 1e6 < found["fedavg"][0]
 
 
 def test_the_citation_names_the_paper_and_this_version():
