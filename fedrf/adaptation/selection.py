@@ -34,6 +34,8 @@ class Score:
         Whether it needs Σℓ of the target.
     needs_model
         Whether it needs the network and samples: it is computed after the last round, and before only if it selects.
+    caution
+        Why it should not select, if it has chosen badly in measurements.
     compute
         From the target's class probabilities, n × classes; None for scores that every evaluation has.
     """
@@ -42,12 +44,13 @@ class Score:
     by_sources: bool = False
     needs_embedding: bool = False
     needs_model: bool = False
+    caution: str = ""
     compute: Callable[[Tensor], float] | None = None
 
 
 BUILT_IN = {
     "information": Score(),
-    "density": Score(),
+    "density": Score(caution="it also prefers predictions that are all alike; prefer mixval or classami"),
     "entropy": Score(higher_is_better=False),
     "bnm": Score(),
     "classami": Score(needs_model=True),

@@ -36,7 +36,7 @@ Examples
 
 `fedrf compare digits --ablate --targets rendered,street`
 
-`fedrf compare digits --methods fedrf-plus --vary align.gamma=0.0005,0.005,0.05 --vary train.rounds=50,150`
+`fedrf compare digits --vary align.ridge=0.1,1,10 --vary model.num_features=125,250,500 --targets all`
 """
 
 SourceKind = StrEnum("SourceKind", ["all", "each", "both"])

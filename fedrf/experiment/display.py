@@ -53,11 +53,10 @@ class Display:
         lead = max(status.rounds.values())
         for name, number in status.rounds.items():
             latest = self.latest.get(name, {})
-            step = f" + {latest['step']:.0f}" if "step" in latest else ""
+            progress = [f"{min(number, total)}/{total}"] if total else []
+            progress += [f"step {latest['step']:.0f}"] if "step" in latest else []
             figures = (f"{latest[key]:.4g}" if key in latest else "" for key in ("loss", "mmd", "information"))
-            table.add_row(
-                escape(name), f"{min(number, total)}/{total}{step}", *figures, self._state(name, number, lead, status)
-            )
+            table.add_row(escape(name), ", ".join(progress), *figures, self._state(name, number, lead, status))
         return table
 
     def _state(self, name: str, number: int, lead: int, status: Status) -> str:
@@ -100,10 +99,12 @@ def print_summary(result: RunResult, console: Console) -> None:
     for name, value in [*accuracies, ("oracle: best round, chosen with labels", accuracy["oracle"])]:
         table.add_row(name, "-" if value is None else f"{value:.1%}")
     kinds = ", ".join(f"{kind} {size(number)}" for kind, number in traffic["bytes_by_kind"].items() if number)
-    table.add_row("sent", f"{size(traffic['bytes_total'])} in {summary['rounds']} rounds ({kinds})")
-    table.add_row(
-        "time", f"{summary['seconds']['total']:.1f} s, {1000 * summary['seconds']['per_round']:.0f} ms a round"
+    seconds, rounds = summary["seconds"], summary["rounds"]
+    in_rounds, each = (
+        (f" in {rounds} rounds", f", {1000 * seconds['per_round']:.0f} ms a round") if rounds else ("", "")
     )
+    table.add_row("sent", f"{size(traffic['bytes_total'])}{in_rounds} ({kinds})")
+    table.add_row("time", f"{seconds['total']:.1f} s{each}")
     for kind in ("note", "failure"):
         for text in summary.get(f"{kind}s", [])[:5]:
             table.add_row(kind, escape(text))

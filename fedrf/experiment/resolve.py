@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrf.config.loader import load_config
-from fedrf.config.registry import EXTRACTORS
+from fedrf.config.registry import EXTRACTORS, SCORES
 from fedrf.config.schema import WEIGHTS, Config, ModelConfig
 from fedrf.data.domains import clients_of, locate_all, resolve_data
 from fedrf.experiment.tracking import check_tracking
@@ -34,9 +34,12 @@ def check_files(config: Config) -> None:
 
 def warnings_about(config: Config) -> list[str]:
     """Return warnings about suspicious settings."""
+    warnings, select = [], config.track.select
     if config.model.weights == "none" and EXTRACTORS.find(config.model.extractor).has_weights:
-        return [f"model.weights=none: {config.model.extractor} has random weights, and its features say little"]
-    return []
+        warnings.append(f"model.weights=none: {config.model.extractor} has random weights, and its features say little")
+    if SCORES.find(select).caution:
+        warnings.append(f"track.select={select}: {SCORES.find(select).caution}")
+    return warnings
 
 
 def _absolute_weights(model: ModelConfig) -> ModelConfig:

@@ -4,6 +4,7 @@ import pytest
 
 from fedrf.adaptation.selection import BUILT_IN, BY_SOURCES, best, evaluations, merit
 from fedrf.config.loader import load_config
+from fedrf.experiment.resolve import warnings_about
 
 
 @pytest.mark.parametrize("score", BUILT_IN)
@@ -61,3 +62,9 @@ def test_an_evaluation_has_the_mean_of_the_newest_scores_of_the_sources():
     assert [row.get("dev") for row in selectable] == [None] * 5
     assert best(selectable, "validation") is selectable[4]
     assert all(score not in row for row in rows if row["client"] == "t" for score in BY_SOURCES)
+
+
+def test_a_score_that_has_chosen_badly_comes_with_a_warning():
+    (text,) = warnings_about(load_config(None, {"track.select": "density"}))
+    assert text.startswith("track.select=density: it also prefers predictions that are all alike")
+    assert warnings_about(load_config(None, {"track.select": "mixval"})) == []

@@ -19,9 +19,9 @@ STATUS = Status(
 )
 
 
-def display_texts(terminal):
+def display_texts(terminal, method="fedrf-plus"):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
-    with Display(load_config(None, {"method": "fedrf-plus"}), "handwritten", console) as display:
+    with Display(load_config(None, {"method": method}), "handwritten", console) as display:
         display.update(STATUS)
         console_table = Console(file=io.StringIO(), width=100)
         console_table.print(display.table(STATUS))
@@ -37,6 +37,12 @@ def test_rounds_losses_bytes_stragglers_and_lost_clients():
     assert "straggler" in lines["rendered"]
     assert "gone, restarting" in lines["textured"]
     assert "done" in lines["handwritten"]
+
+
+def test_no_rounds_are_shown_if_there_are_none():
+    _, text = display_texts(True, "fedrf-oneshot")
+    assert "street" in text
+    assert "/0" not in text
 
 
 def test_nothing_is_printed_without_a_terminal():
