@@ -22,7 +22,6 @@ TINY = {
     "train.batch_size": 16,
     "adapt.steps": 4,
     "adapt.batch_size": 32,
-    "adapt.shares": "equal",  # so that no target declines to adapt after a few rounds
     "track.evaluate_every": 2,
 }
 SYNC = {**TINY, "federation.mode": "sync", "federation.checkpoint_seconds": 0}

@@ -175,8 +175,8 @@ class AdaptConfig(Section):
         "all", description="features that pseudo-labels come from: aligned ones, or extractor and neighbours too"
     )
     renew: Count = Field(60, description="steps between new pseudo-labels")
-    shares: Literal["estimated", "equal"] = Field(
-        "estimated",
+    shares: Literal["equal", "estimated"] = Field(
+        "equal",
         description="of the target's classes; estimated: from predictions, which are kept if that is unreliable",
     )
     consistency: NotNegative = Field(

@@ -24,6 +24,7 @@ class FedRFOneShot(FedRFTCA):
         "align.statistics": "lowrank",
         "train.rounds": 0,
         "model.sharing": "frozen",
+        "adapt.shares": "estimated",
     }
     ingredients = {
         "align.statistics": "means",
