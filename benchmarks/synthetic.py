@@ -55,6 +55,7 @@ def make_config(size: str, **keys: Any) -> Config:
     """Return the configuration for a size of W; `train__rounds=2` sets train.rounds."""
     num_features, dim = SIZES[size]
     defaults = {
+        "method": "fedrf-plus",
         "model.extractor": "identity",
         "model.num_features": num_features,
         "model.dim": dim,

@@ -8,6 +8,21 @@ from fedrf.config.schema import Config
 from fedrf.methods.base import Method
 from fedrf.methods.fedrf_tca import FedRFTCA
 
+KEYS_OF_ROUNDS = {  # that have an effect in rounds only
+    "align.gamma",
+    "align.message",
+    "align.step",
+    "align.weight",
+    "federation.aggregation",
+    "federation.aligner_interval",
+    "federation.classifier_interval",
+    "model.extractor_interval",
+    "train.batch_size",
+    "train.label_smoothing",
+    "train.lr",
+    "train.optimizer",
+}
+
 
 def check_key(key: str, early_stopping: bool) -> None:
     """Raise `ValueError` for a key that must be the same in all trials."""
@@ -22,10 +37,9 @@ def setting_without_effect(config: Config, key: str) -> str | None:
     align, federation = config.align, config.federation
     is_unused = is_empty(federation).mean_embedding
     no_embeddings = f"federation.embeddings_from={federation.embeddings_from}" if is_unused else None
-    if config.train.rounds == 0 and (
-        key in ("federation.classifier_interval", "align.weight", "train.lr")
-        or (key == "align.gamma" and align.closed_form == "ridge")
-    ):
+    if key == "align.gamma" and align.statistics != "none" and align.closed_form == "rf-tca":
+        return None
+    if config.train.rounds == 0 and key in KEYS_OF_ROUNDS:
         return "train.rounds=0"
     if key == "align.gamma" and align.warm_start == "none":
         if type(METHODS.find(config.method)).after_average is Method.after_average:

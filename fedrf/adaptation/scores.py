@@ -65,6 +65,8 @@ def nuclear_norm(probabilities: Tensor) -> float:
     It is 1 for confident predictions in which all classes are equally frequent.
     """
     values = probabilities.double()
+    if not values.isfinite().all():
+        return float("nan")
     squares = torch.linalg.eigvalsh((values.T @ values).cpu())
     return float(squares.clamp(min=0).sqrt().sum() / (values.numel() ** 0.5))
 

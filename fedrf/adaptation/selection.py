@@ -52,7 +52,7 @@ BUILT_IN = {
     "information": Score(),
     "density": Score(caution="it also prefers predictions that are all alike; prefer mixval or classami"),
     "entropy": Score(higher_is_better=False),
-    "bnm": Score(),
+    "bnm": Score(caution="it has preferred confident, wrong predictions; prefer mixval or classami"),
     "classami": Score(needs_model=True),
     "mixval": Score(needs_model=True),
     "validation": Score(by_sources=True),

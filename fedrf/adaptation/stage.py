@@ -90,7 +90,7 @@ class TargetStage:
         """Return the loss of step `number`."""
         logits = model.logits(features)
         probabilities = logits.softmax(1)
-        loss = -information(probabilities, self._shares)
+        loss = -information(probabilities, None if self._shares is None else self._shares.to(probabilities))
         if (warped := self._warped(model, batch, number)) is not None:
             # The weight grows: agreement of early predictions would keep their mistakes.
             weight = self.settings.consistency * min(1.0, number / self.settings.steps)
@@ -98,7 +98,8 @@ class TargetStage:
         if not self.settings.pseudo_labels:
             return loss
         assert self._labels is not None
-        return loss + self.settings.pseudo_labels * cross_entropy(logits, self._labels[batch.rows])
+        labels = self._labels[batch.rows.to(self._labels.device)].to(logits.device)
+        return loss + self.settings.pseudo_labels * cross_entropy(logits, labels)
 
     def _needs_labels(self, number: int) -> bool:
         """Tell whether labels are due: as pseudo-labels, or once for the shares of the classes."""
@@ -141,10 +142,12 @@ class TargetStage:
 def reason_to_decline(predicted: Tensor, num_classes: int, view: OwnView | None) -> str:
     """Return why a target with unequal classes should not adapt; empty if there is no such reason."""
     if len(predicted) < MIN_SAMPLES * num_classes:
-        return f"classes are unequal, and {len(predicted)} samples of {num_classes} classes are too few"
+        return f"predicted classes are unequal, and {len(predicted)} samples of {num_classes} classes are too few"
     share = 1.0 if view is None else support(predicted, view, num_classes)
     if share < MIN_SUPPORT:
-        return f"classes are unequal, and only {share:.0%} of samples are predicted as most of their neighbours"
+        return (
+            f"predicted classes are unequal, and only {share:.0%} of samples are predicted as most of their neighbours"
+        )
     return ""
 
 

@@ -44,7 +44,7 @@ def run(
     --------
     `fedrf run digits data.target=street method=NAME federation.mode=sync`
 
-    `fedrf run my.yaml train.rounds=500 federation.participants=random federation.classifier_interval=50`
+    `fedrf run my.yaml method=NAME train.rounds=500 federation.participants=random federation.classifier_interval=50`
 
     `fedrf run --resume runs/DIRECTORY`
     """

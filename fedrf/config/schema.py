@@ -122,7 +122,7 @@ class AlignConfig(Section):
     """How the domains are aligned."""
 
     weight: NotNegative = Field(1.0, description="λ, the weight of the discrepancy in the loss")
-    gamma: NotNegative = Field(0.005, description="γ of the proximal step and of the warm start")
+    gamma: NotNegative = Field(0.005, description="γ of the proximal step, of the warm start and of rf-tca")
     message: Literal["exact", "running", "batch"] = Field(
         "exact", description="samples that Σℓ is a mean over: all, all past batches, or the batch"
     )
@@ -195,7 +195,7 @@ class FederationConfig(Section):
     aligners_from: Senders = Field("participants", description="sources whose W are averaged; same: as Σℓ")
     classifiers_from: Senders = Field("participants", description="sources whose C are averaged; same: as W")
     drop: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="probability that a source's Σℓ, W or C is lost in a round, independently"
+        0.0, description="probability that a source's Σℓ, W, C or statistics are lost, independently in each round"
     )
     classifier_interval: Count | Literal["last", "never"] = Field(
         1, description="T_C, rounds between averages of C; last: one, after the last round"

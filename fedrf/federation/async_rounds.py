@@ -7,13 +7,13 @@ import asyncio
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.checkpoint_versions import CheckpointVersions
-from fedrf.federation.closed_form import store_statistics
+from fedrf.federation.closed_form import solve, store_statistics
 from fedrf.federation.replies import PhaseResult
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import store_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import Envelope
-from fedrf.protocol.schedule import participants_of
+from fedrf.protocol.schedule import last_checkpoint_phase, participants_of
 
 
 class AsyncRounds:
@@ -30,10 +30,18 @@ class AsyncRounds:
         self._add(envelope, accepted)
         if sender == self.roster.target:
             await self._wait_for_sources(envelope)
-            self.versions.begin(force=envelope.phase == "final")
+            self._finish_phase(envelope.phase)
         sends_parts = envelope.phase not in ("statistics", "source_models")
         averaged = set(self.state.aggregate.current) if sends_parts else set()
         return PhaseResult(averaged, self.versions.number, self.roster.stopping)
+
+    def _finish_phase(self, phase: str) -> None:
+        """Compute what only the target receives, and begin a checkpoint version if it is time."""
+        if phase == "statistics":
+            solve(self.config, self.state, self.roster.sources, self.roster.target)
+        is_last = phase == last_checkpoint_phase(self.config) and not (phase == "statistics" and self.roster.stopping)
+        if is_last or phase not in ("final", "statistics"):
+            self.versions.begin(force=is_last)
 
     def _add(self, envelope: Envelope, accepted: Accepted) -> None:
         aggregate, sender = self.state.aggregate, envelope.sender

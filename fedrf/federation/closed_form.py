@@ -26,13 +26,20 @@ def store_statistics(state: State, entries: Mapping[str, Accepted], sources: tup
             state.statistics[name] = message if isinstance(message, ClassStatistics) else None
 
 
+def solve(config: Config, state: State, sources: tuple[str, ...], target: str) -> None:
+    """Compute the map from random features to class scores that the target receives, and count its bytes."""
+    state.class_map = class_map(config, state, sources, target)
+    if state.class_map is not None:
+        state.ledger.count_bytes("down", "class_map", state.class_map.nbytes)
+
+
 def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Quantized | None:
     """Return the map from random features to class scores; None if what it needs has not arrived."""
     align, embeddings = config.align, state.mean_embeddings
     arrived = [name for name in sources if state.statistics.get(name) and name in embeddings]
     aligned_with = (target,) if align.closed_form == "rf-tca" else ()
     if not arrived or target not in embeddings or not all(state.statistics.get(name) for name in aligned_with):
-        state.ledger.record_failure("no statistics of a source arrived: the accuracy of the target is meaningless")
+        state.ledger.record_failure("statistics or Σℓ did not arrive: the accuracy of the target is meaningless")
         return None
     discrepancies = np.stack([embeddings[name] - embeddings[target] for name in arrived], axis=1)
     messages = [message for name in (*arrived, *aligned_with) if (message := state.statistics[name])]

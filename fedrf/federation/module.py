@@ -251,9 +251,10 @@ class FederatedModule(DomainModel):
         if not progress.committed or progress.stopped:
             progress.round -= 1  # this step is still to be done
             return
-        self.stage.prepare(self, self.samples.rows, number)
+        if not self.stage.declined:
+            self.stage.prepare(self, self.samples.rows, number)
         if self.stage.declined:
-            if number == 1:
+            if number in (1, self.config.adapt.steps):  # twice: a coordinator that was restarted has no notes
                 self.channel.note(f"{self.schedule.name}: no adaptation, because {self.stage.declined}")
             return
         self.extractor.adapter.requires_grad_(True)

@@ -9,14 +9,12 @@ from typing import NamedTuple
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted, relayed
-from fedrf.federation.closed_form import class_map
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import complete_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.messages import PARTS
-from fedrf.protocol.quantized import Quantized
 from fedrf.protocol.schedule import participants_of
 
 
@@ -58,7 +56,7 @@ class Replies:
         if is_target:
             self._note_delivered(parts, envelope.phase)
         models = self._source_models(envelope, result) if is_target else {}
-        solution = self._class_map() if is_target and envelope.phase == "statistics" else None
+        solution = state.class_map if is_target and envelope.phase == "statistics" else None
         for message in embeddings:
             state.ledger.count_relayed(message)
         for sent in (parts, *models.values()):
@@ -102,12 +100,6 @@ class Replies:
         if envelope.phase == "source_models" or (self.method.shows_sources and result.averaged):
             return complete_source_models(self.config, self.state, self.roster.sources)
         return {}
-
-    def _class_map(self) -> Quantized | None:
-        solution = class_map(self.config, self.state, self.roster.sources, self.roster.target)
-        if solution is not None:
-            self.state.ledger.count_bytes("down", "class_map", solution.nbytes)
-        return solution
 
     def _count(self, parts: dict[str, Array]) -> None:
         for part, values in parts.items():

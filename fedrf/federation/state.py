@@ -8,6 +8,7 @@ from fedrf.federation.aggregate import Aggregate
 from fedrf.protocol.aggregation import Array
 from fedrf.protocol.class_statistics import ClassStatistics
 from fedrf.protocol.ledger import Ledger
+from fedrf.protocol.quantized import Quantized
 from fedrf.protocol.sizes import Sizes
 
 
@@ -25,8 +26,8 @@ class State:
         The kernel width, once it is agreed on.
     statistics, mean_embeddings
         The statistics of each source, None if they were lost, and Σℓ of each client that was sent with them.
-    ridge, source_weights
-        λ of the closed form for W and C, and the weight of each source in it, once they are chosen.
+    class_map, ridge, source_weights
+        The closed form for W and C, its λ, and the weight of each source in it, once they are known.
     informative_gamma
         The range of γ for which a warm start aligns and keeps variance, if there was one.
     rounds
@@ -51,6 +52,7 @@ class State:
     informative_gamma: tuple[float, float] | None = None
     statistics: dict[str, ClassStatistics | None] = field(default_factory=dict)
     mean_embeddings: dict[str, Array] = field(default_factory=dict)
+    class_map: Quantized | None = None
     ridge: float | None = None
     source_weights: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)

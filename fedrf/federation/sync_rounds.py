@@ -9,12 +9,13 @@ from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.barrier import Barrier, Key
 from fedrf.federation.checkpoint_versions import CheckpointVersions
-from fedrf.federation.closed_form import store_statistics
+from fedrf.federation.closed_form import solve, store_statistics
 from fedrf.federation.replies import PhaseResult
 from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import store_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import PHASES, Envelope
+from fedrf.protocol.schedule import last_checkpoint_phase
 
 
 class SyncRounds:
@@ -49,6 +50,7 @@ class SyncRounds:
         state.last_closed = (number, position)
         if phase == "statistics":
             store_statistics(state, entries, self.roster.sources)
+            solve(self.config, state, self.roster.sources, self.roster.target)
         elif phase != "source_models":
             averaged = state.aggregate.combine(entries)
         if phase == "source_models" or (averaged and METHODS.find(self.config.method).shows_sources):
@@ -56,8 +58,10 @@ class SyncRounds:
         if phase == "round":
             # After averaging: these aligners were trained with the embeddings of the round before.
             state.aggregate.replace_embeddings(entries)
-        if phase in ("round", "final"):
-            self.versions.begin(force=self.roster.stopping or phase == "final")
+        # Clients that are asked to stop send their statistics again after a resume.
+        is_last = phase == last_checkpoint_phase(self.config) and not (phase == "statistics" and self.roster.stopping)
+        if is_last or phase == "round":
+            self.versions.begin(force=self.roster.stopping or is_last)
         return PhaseResult(averaged, self.versions.number, self.roster.stopping)
 
     def completed_rounds(self) -> int:

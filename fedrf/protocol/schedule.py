@@ -28,6 +28,11 @@ def statistics_senders(config: Config, sources: tuple[str, ...]) -> frozenset[st
     return arrived or frozenset(sources)
 
 
+def last_checkpoint_phase(config: Config) -> str:
+    """Return the phase after which all clients save: what it sends is not sent again after a crash."""
+    return "final" if config.align.statistics == "none" else "statistics"
+
+
 def classifier_interval(config: Config) -> int | None:
     """Return T_C in rounds, or None for never; if all parts are averaged together, at most the number of rounds."""
     interval, rounds = config.federation.classifier_interval, config.train.rounds

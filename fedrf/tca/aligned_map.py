@@ -1,9 +1,9 @@
 r"""RF-TCA from additive statistics: aligned components in closed form, and a ridge regression on them.
 
-W minimises Σ_i |Wᵀv_i|² + γ|W|² subject to WᵀSW = I, where v_i = Σℓ_i − Σℓ_target are the discrepancies, one for each
-source, and S is the total scatter of sources and target. With P = (I + VVᵀ/γ)^(−1/2), W = PU for the leading
-eigenvectors U of PSP. The map to class scores is M = W (WᵀAW + λaI)⁻¹ WᵀB. For γ → ∞ and all components, it is the map
-of the ridge regression alone.
+Up to the scale of its columns, W minimises Σ_i |Wᵀv_i|² + γ|W|² subject to WᵀSW = I, where v_i = Σℓ_i − Σℓ_target are
+the discrepancies, one for each source, and S is the total scatter of sources and target. With P = (I + VVᵀ/γ)^(−1/2),
+W = PU for the leading eigenvectors U of PSP. The map to class scores is M = W (WᵀAW + λaI)⁻¹ WᵀB. For γ → ∞ and all
+components, it is the map of the ridge regression alone.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def source_weights(discrepancies: Matrix) -> list[float]:
     discrepancies
         Σℓ of each source minus that of the target, in columns.
     """
-    distances = np.linalg.norm(discrepancies, axis=0)
+    distances = np.linalg.norm(discrepancies.astype(np.float64), axis=0)
     weights = 1 / distances.clip(min=max(distances.max() / MAX_WEIGHT_RATIO, np.finfo(np.float32).tiny))
     return [float(weight) for weight in weights / weights.mean()]
 
@@ -192,7 +192,7 @@ def low_rank(covariance: Matrix, rank: int) -> tuple[Matrix, float]:
     """Return a factor F (2N × rank, at most 2N) and r, so that A ≈ FFᵀ + r · I with the same trace.
 
     The columns of F are the leading eigenvectors times the square roots of their eigenvalues. Their number does not
-    depend on the number of samples. They are computed in single precision, because they are sent in half precision.
+    depend on the number of samples. They are computed in single precision, because they are sent with few bits.
     """
     import torch
 

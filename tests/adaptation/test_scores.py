@@ -81,6 +81,7 @@ def test_nuclear_norm_is_that_of_numpy_and_1_for_confident_and_diverse_predictio
     assert nuclear_norm(probabilities) == pytest.approx(expected)
     assert nuclear_norm(torch.eye(4).repeat(3, 1)) == pytest.approx(1)
     assert nuclear_norm(torch.eye(4)[:1].repeat(12, 1)) == pytest.approx(0.5)  # all in one class
+    assert np.isnan(nuclear_norm(torch.full((3, 2), torch.nan)))
 
 
 def test_weighted_accuracy_by_hand():

@@ -32,7 +32,10 @@ def test_support_by_hand():
 def test_few_samples_of_many_classes_are_a_reason_to_decline():
     rows, labels = clusters([18, 5, 2, 2], 0.1)
     view = OwnView.of(rows, CLASSES)
-    assert reason_to_decline(labels, CLASSES, view) == "classes are unequal, and 27 samples of 4 classes are too few"
+    assert (
+        reason_to_decline(labels, CLASSES, view)
+        == "predicted classes are unequal, and 27 samples of 4 classes are too few"
+    )
     rows, labels = clusters([16, 6, 6], 0.1)
     assert reason_to_decline(labels, 3, OwnView.of(rows, 3)) == ""
 
@@ -98,7 +101,7 @@ def predictions(result):
 def test_a_target_with_few_samples_of_unequal_classes_is_not_adapted(run):
     result = run([16, 4, 2, 2])
     assert result.summary["notes"] == [
-        "t: no adaptation, because classes are unequal, and 24 samples of 4 classes are too few"
+        "t: no adaptation, because predicted classes are unequal, and 24 samples of 4 classes are too few"
     ]
     assert steps_of(result) == []
 

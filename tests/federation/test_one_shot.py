@@ -178,9 +178,16 @@ def test_statistics_after_rounds_use_the_extractor_that_was_learned(run):
     assert sent["class_statistics"] > 0
 
 
-def test_an_interrupted_adaptation_goes_on_with_the_same_bits(run, monkeypatch):
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interrupted_adaptation_goes_on_with_the_same_bits(run, monkeypatch, mode):
     monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.02)
-    keys = {"adapt__when": "last", "adapt__steps": 60, "track__evaluate_every": 2, "adapt__lr": 0.01}
+    keys = {
+        "adapt__when": "last",
+        "adapt__steps": 60,
+        "track__evaluate_every": 2,
+        "adapt__lr": 0.01,
+        "federation__mode": mode,
+    }
     whole = run("whole", **keys)
     config, out = whole.config.model_dump(mode="json"), whole.folder.parent / "half"
     half = fedrf.run(None, config, out=out, local=True, observe=lambda rows: any("step" in row for row in rows))
@@ -188,6 +195,12 @@ def test_an_interrupted_adaptation_goes_on_with_the_same_bits(run, monkeypatch):
     resumed = fedrf.run(resume=half.folder, local=True)
     assert resumed.finished
     np.testing.assert_array_equal(predictions(whole), predictions(resumed))
+    assert resumed.summary["measured"] == whole.summary["measured"]
+    kinds = ("class_statistics", "class_map", "mean_embedding")
+    sent, expected_bytes = (run.summary["communication"]["bytes_by_kind"] for run in (resumed, whole))
+    # In async mode, sources that had finished send their statistics again.
+    assert all(sent[kind] == expected_bytes[kind] or mode == "async" for kind in kinds)
+    assert all(sent[kind] >= expected_bytes[kind] for kind in kinds)
 
 
 @pytest.mark.parametrize(
