@@ -1,6 +1,6 @@
 """A custom aggregation rule: a mean in which no client is further from the median than half of the clients.
 
-Run it with `fedrf run method=fedavg federation.aggregation=clipped_mean:clipped_mean`.
+Run it with `fedrf run federation.aggregation=clipped_mean:clipped_mean method=fedavg`.
 """
 
 import numpy as np
