@@ -32,8 +32,6 @@ class Score:
         Whether sources compute it, on samples that they hold out, and not the target.
     needs_embedding
         Whether it needs Σℓ of the target.
-    needs_model
-        Whether it needs the network and samples: it is computed after the last round, and before only if it selects.
     caution
         Why it should not select, if it has chosen badly in measurements.
     compute
@@ -43,7 +41,6 @@ class Score:
     higher_is_better: bool = True
     by_sources: bool = False
     needs_embedding: bool = False
-    needs_model: bool = False
     caution: str = ""
     compute: Callable[[Tensor], float] | None = None
 
@@ -53,8 +50,8 @@ BUILT_IN = {
     "density": Score(caution="it also prefers predictions that are all alike; prefer mixval or classami"),
     "entropy": Score(higher_is_better=False),
     "bnm": Score(caution="it has preferred confident, wrong predictions; prefer mixval or classami"),
-    "classami": Score(needs_model=True),
-    "mixval": Score(needs_model=True),
+    "classami": Score(),
+    "mixval": Score(),
     "validation": Score(by_sources=True),
     "importance": Score(by_sources=True, needs_embedding=True),
     "dev": Score(higher_is_better=False, by_sources=True, needs_embedding=True),

@@ -13,7 +13,7 @@ from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import store_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import Envelope
-from fedrf.protocol.schedule import last_checkpoint_phase, participants_of
+from fedrf.protocol.schedule import all_save_after, participants_of
 
 
 class AsyncRounds:
@@ -39,9 +39,9 @@ class AsyncRounds:
         """Compute what only the target receives, and begin a checkpoint version if it is time."""
         if phase == "statistics":
             solve(self.config, self.state, self.roster.sources, self.roster.target)
-        is_last = phase == last_checkpoint_phase(self.config) and not (phase == "statistics" and self.roster.stopping)
-        if is_last or phase not in ("final", "statistics"):
-            self.versions.begin(force=is_last)
+        all_save = all_save_after(phase, self.config, self.roster.stopping)
+        if all_save or phase not in ("final", "statistics"):
+            self.versions.begin(force=all_save)
 
     def _add(self, envelope: Envelope, accepted: Accepted) -> None:
         aggregate, sender = self.state.aggregate, envelope.sender

@@ -248,25 +248,24 @@ class Client:
 
     def _write_results(self) -> None:
         """Predict all samples, report final figures, and write the weights."""
-        module, samples = self.module, self.module.samples
+        module = self.module
         uncache_adapter(module)
-        models = list(self.channel.progress.source_models.values()) if self.schedule.parts_for_vote else []
-        rows = samples.rows
-        self.probabilities = majority_vote(module, rows, models) if models else predict(module, rows)
-        self.channel.report(self._final_figures(bool(models)) | {"final": 1.0})
+        # W and C from statistics are at the target alone.
+        has_final_model = self.schedule.is_target or not self.schedule.takes_statistics
+        self.channel.report((self._final_figures() if has_final_model else {}) | {"final": 1.0})
         weights = {in_file(name): value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
         file = ClientFiles(self.info.run, self.info.name).final
         write_atomically(file, lambda path: save_file(weights, path))
 
-    def _final_figures(self, is_vote: bool) -> Figures:
-        """Return the figures of the final predictions; a vote is no network, and not all clients have the last one."""
-        assert self.probabilities is not None
-        if self.schedule.takes_statistics and not self.schedule.is_target:
-            return {}
-        samples = self.module.samples
-        figures = figures_of(self.probabilities, self.accuracy, samples.select) | samples.held_out_scores(self.module)
-        if self.schedule.is_target and not is_vote:
-            figures |= model_scores(self.module, samples.rows, self.probabilities, MODEL_SCORES)
+    def _final_figures(self) -> Figures:
+        """Predict all samples and return the figures; a majority vote has no network that could be scored."""
+        module, samples = self.module, self.module.samples
+        models = list(self.channel.progress.source_models.values()) if self.schedule.parts_for_vote else []
+        rows = samples.rows
+        self.probabilities = majority_vote(module, rows, models) if models else predict(module, rows)
+        figures = figures_of(self.probabilities, self.accuracy, samples.select) | samples.held_out_scores(module)
+        if self.schedule.is_target and not models:
+            figures |= model_scores(module, rows, self.probabilities, MODEL_SCORES)
         return figures
 
     def _logger(self) -> TensorBoardLogger | bool:

@@ -15,7 +15,7 @@ from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import store_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import PHASES, Envelope
-from fedrf.protocol.schedule import last_checkpoint_phase
+from fedrf.protocol.schedule import all_save_after
 
 
 class SyncRounds:
@@ -58,10 +58,9 @@ class SyncRounds:
         if phase == "round":
             # After averaging: these aligners were trained with the embeddings of the round before.
             state.aggregate.replace_embeddings(entries)
-        # Clients that are asked to stop send their statistics again after a resume.
-        is_last = phase == last_checkpoint_phase(self.config) and not (phase == "statistics" and self.roster.stopping)
-        if is_last or phase == "round":
-            self.versions.begin(force=self.roster.stopping or is_last)
+        all_save = all_save_after(phase, self.config, self.roster.stopping)
+        if all_save or phase == "round":
+            self.versions.begin(force=self.roster.stopping or all_save)
         return PhaseResult(averaged, self.versions.number, self.roster.stopping)
 
     def completed_rounds(self) -> int:

@@ -28,9 +28,14 @@ def statistics_senders(config: Config, sources: tuple[str, ...]) -> frozenset[st
     return arrived or frozenset(sources)
 
 
-def last_checkpoint_phase(config: Config) -> str:
-    """Return the phase after which all clients save: what it sends is not sent again after a crash."""
-    return "final" if config.align.statistics == "none" else "statistics"
+def all_save_after(phase: str, config: Config, stopping: bool) -> bool:
+    """Tell whether all clients save after a phase: what was sent in it is not sent again after a crash.
+
+    Clients that are asked to stop have not set W and C yet, and send their statistics again after a resume.
+    """
+    if config.align.statistics == "none":
+        return phase == "final"
+    return phase == "statistics" and not stopping
 
 
 def classifier_interval(config: Config) -> int | None:
