@@ -1,4 +1,4 @@
-"""Atomic writes, and folders that one process uses at a time."""
+"""Atomic, durable writes, and folders that one process uses at a time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file in the same folder, and rename it to `path`."""
+    """Let `write` fill a temporary file in the same folder, and rename it to `path`.
+
+    After a crash or a power failure there is either the old file or the whole new one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
+        _sync(temporary)
         temporary.replace(path)
+        _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

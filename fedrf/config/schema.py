@@ -214,7 +214,11 @@ class FederationConfig(Section):
     staleness_exponent: NotNegative = Field(0.5, description="async: a of the weight (1 + τ)^(-a)")
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="α of fedasync")
     buffer: Count = Field(3, description="updates in a full buffer of fedbuff")
-    deadline: Positive = Field(120.0, description="sync: seconds before a silent client is left out of a round")
+    deadline: Positive = Field(
+        120.0,
+        description="seconds without a sign of life after which a client is restarted; sync: also seconds that the "
+        "others wait in a round for one that is late",
+    )
     delays: dict[str, NotNegative] = Field({}, description="seconds by which a client is delayed each round, for tests")
     checkpoint_seconds: NotNegative = Field(5.0, description="least time between checkpoints; 0: every round")
 
@@ -227,7 +231,9 @@ class ResourcesConfig(Section):
     )
     cpus_per_client: Positive | Literal["auto"] = Field("auto", description="auto: an equal share, at most 1")
     clients_per_actor: Count = Field(1, description="more: faster start, as threads of one process that fail together")
-    max_restarts: Annotated[int, Field(ge=0)] = Field(3, description="how often a client or a run is started again")
+    max_restarts: Annotated[int, Field(ge=0)] = Field(
+        3, description="how often a client, or all of them, are started again within an hour"
+    )
     placement: Literal["pack", "spread", "apart"] = Field(
         "pack", description="of clients on nodes: few nodes, evenly if possible, or every process on its own node"
     )

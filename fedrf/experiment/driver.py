@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from traceback import format_exception
 from typing import Any
@@ -11,12 +10,16 @@ from fedrf.config.schema import Config
 from fedrf.data.domains import clients_of
 from fedrf.errors import RunFailedError, reason
 from fedrf.experiment.display import Display
+from fedrf.experiment.environment import environment
 from fedrf.experiment.interrupts import Interrupts
+from fedrf.experiment.restarts import Restarts
 from fedrf.experiment.results import RunFolder, RunResult
 from fedrf.experiment.summary import summarise
 from fedrf.experiment.tracking import Tracker
-from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles
+from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles, Version
+from fedrf.federation.state import number_of_rows
 from fedrf.federation.status import Status
+from fedrf.ownership import RunTakenOverError
 from fedrf.runtime.base import Ended, Federation
 
 POLL_SECONDS = 0.25
@@ -24,7 +27,7 @@ Observer = Callable[[list[dict[str, Any]]], bool]
 
 
 class ClientLostError(RuntimeError):
-    """A client was lost in sync mode, in which all clients go back to the last checkpoint."""
+    """A client was lost without which the others cannot go on: all go back to the last checkpoint."""
 
 
 class Experiment:
@@ -35,7 +38,7 @@ class Experiment:
     config
         The configuration.
     folder
-        The run directory.
+        The run directory, owned by this process.
     resume
         Whether to continue from the last checkpoint.
     observe
@@ -48,15 +51,25 @@ class Experiment:
         self.sources, self.target = clients_of(config)
         self.clients = (*self.sources, self.target)
         self.files = CoordinatorFiles(folder.path)
+        self.environment = environment()
         self.attempts = dict.fromkeys(self.clients, 0)
+        self.ended: dict[str, int] = {}  # attempts of clients that were ended because they were silent
         self.status = Status()
         self.failures: list[str] = []
-        self.times_lost: Counter[str] = Counter()
+        self.restarts = Restarts(config.resources.max_restarts)
         self.stopping = False
         self.next_row = 0
 
     def run(self, make: Callable[..., Federation]) -> RunResult:
-        """Run to the end; a summary is written after a failure or Ctrl-C too."""
+        """Run to the end; a summary is written after a failure or Ctrl-C too.
+
+        Parameters
+        ----------
+        make
+            Called with the configuration, the sources, the target, a fence for the run directory and the version to
+            continue from; starts a federation.
+        """
+        self.folder.log("started", resume=self.resume, config_hash=self.config.digest, **self.environment)
         tracker = Tracker(self.config, self.folder.path, self.resume)
         outcome = "failed"
         try:
@@ -65,41 +78,77 @@ class Experiment:
         except KeyboardInterrupt:
             outcome = "interrupted"
             raise
+        except RunTakenOverError as error:
+            raise RunFailedError(str(error)) from error
+        except Exception as error:
+            self._fail(reason(error), traceback="".join(format_exception(error)))
+            raise
         finally:
-            rows = self.folder.rows()
-            summary = summarise(self.config, self.sources, outcome, self.status, rows, self.failures)
-            self.folder.write_summary(summary)
-            tracker.close(summary)
+            summary = self._summarise(outcome, tracker)
         # Imported here, because matplotlib is not needed while the run goes on.
         from fedrf.experiment.report import write_report
 
         write_report([self.folder.path], self.folder.path / "report.html")
         return RunResult(self.folder.path, self.config, summary)
 
+    def _summarise(self, outcome: str, tracker: Tracker) -> dict[str, Any]:
+        rows = self.folder.rows()
+        summary = summarise(self.config, self.sources, outcome, self.status, rows, self.failures)
+        summary["environment"] = self.environment
+        try:
+            self.folder.write_summary(summary)
+            self.folder.log(outcome)
+        except (RunTakenOverError, OSError):
+            if outcome == "finished":
+                raise
+        tracker.close(summary)
+        return summary
+
+    def _fail(self, failure: str, **details: Any) -> None:
+        """Record a failure for the summary and in the log."""
+        self.failures.append(failure)
+        self.folder.log("failure", text=failure, **details)
+
     def _run_with_restarts(self, make: Callable[..., Federation], tracker: Tracker, display: Display) -> str:
-        for restarts in range(self.config.resources.max_restarts + 1):
-            resume = (self.resume or restarts > 0) and self.files.newest > 0
-            federation = make(self.config, self.sources, self.target, self.folder.path, resume)
+        is_resumed = self.resume
+        while True:
+            version = self._version() if is_resumed else None
+            federation = make(self.config, self.sources, self.target, self.folder.owner.renew_fence(), version)
             try:
-                self._start(federation, resume)
+                self._start(federation, version)
                 return self._watch(federation, tracker, display)
             except (ClientLostError, ConnectionError) as error:
-                self.failures.append(str(error))
+                self._fail(str(error))
                 if self.stopping:
                     return "interrupted"
+                if not self.restarts.allow("all"):
+                    limit = f"{self.restarts.limit} restarts within an hour (resources.max_restarts)"
+                    raise RunFailedError(f"gave up after {limit}: {error}; see {self.folder.path}") from error
             finally:
                 federation.close()
-        raise RunFailedError(f"gave up after {restarts} restarts: {self.failures[-1]}; see {self.folder.path}")
+            is_resumed = True
 
-    def _start(self, federation: Federation, resume: bool) -> None:
-        """Start all clients, from the last valid checkpoint if there is one."""
-        state, saved = self.files.load() if resume else (None, {})
-        self.next_row = state.ledger.first_row if state else 0
+    def _version(self) -> Version | None:
+        """Return the newest version to continue from; None if there is none."""
+        version = self.files.load()
+        for text in version.skipped if version else ():
+            self._fail(f"{text}; version {version.number if version else 0} is used instead")
+        return version
+
+    def _start(self, federation: Federation, version: Version | None) -> None:
+        """Start all clients, from a checkpoint if there is one."""
+        saved = version.saved if version else {}
+        self.next_row = number_of_rows(version.state) if version else 0
         self.folder.keep_rows(self.next_row)
         for name in self.clients:
-            self.attempts[name] += 1
             checkpoint = ClientFiles(self.folder.path, name).path(saved[name]) if name in saved else None
-            federation.start(name, self.attempts[name], checkpoint)
+            self._start_client(federation, name, checkpoint)
+
+    def _start_client(self, federation: Federation, name: str, checkpoint: Any) -> None:
+        self.attempts[name] += 1
+        federation.call("admit", name, self.attempts[name])
+        federation.start(name, self.attempts[name], checkpoint)
+        self.folder.log("client started", client=name, attempt=self.attempts[name], checkpoint=str(checkpoint or ""))
 
     def _watch(self, federation: Federation, tracker: Tracker, display: Display) -> str:
         """Watch the clients until the last one has ended; return the status of the run."""
@@ -111,6 +160,7 @@ class Experiment:
                     if ended.error is not None and self._restart(federation, ended):
                         running.add(ended.client)
                 is_enough = self._poll(federation, tracker, display)
+                self._end_silent(federation, running)
                 if (is_enough or interrupts.wanted) and not self.stopping:
                     self.stopping = True
                     federation.call("stop")
@@ -118,32 +168,44 @@ class Experiment:
         is_complete = any(row["client"] == self.target and row.get("final") for row in self.folder.rows())
         return "finished" if is_complete else "interrupted"
 
+    def _end_silent(self, federation: Federation, running: set[str]) -> None:
+        """End the processes of clients that show no sign of life; they are then lost, and restarted."""
+        for name, seconds in self.status.silent.items():
+            if name in running and self.ended.get(name) != self.attempts[name]:
+                self.ended[name] = self.attempts[name]
+                self._fail(f"{name} has shown no sign of life for {seconds:.0f} s, and its process is ended")
+                federation.end(name)
+
     def _restart(self, federation: Federation, ended: Ended) -> bool:
         """Restart a lost client without stopping the others; raise if that is not possible."""
         name, error = ended.client, ended.error
         assert error is not None
         if not ended.lost:
-            self.folder.log("".join(format_exception(error)))
+            self.folder.log("client failed", client=name, traceback="".join(format_exception(error)))
             log = f"; the traceback is in {self.folder.path / 'run.log'}"
             raise RunFailedError(f"{name} failed: {type(error).__name__}: {reason(error)}{log}") from error
+        self.folder.log("client lost", client=name, attempt=self.attempts[name], reason=reason(error))
         if self.config.federation.mode == "sync":
             raise ClientLostError(f"{name} was lost: {reason(error)}")
-        self.times_lost[name] += 1
-        if self.times_lost[name] > self.config.resources.max_restarts:
-            raise RunFailedError(f"{name} was lost {self.times_lost[name]} times: {reason(error)}")
+        if not self.restarts.allow(name):
+            limit = f"more than {self.restarts.limit} times within an hour (resources.max_restarts)"
+            raise RunFailedError(f"{name} was lost {limit}: {reason(error)}")
         if self.stopping:
             return False
-        federation.call("leave", name, "its process is gone")
-        self.attempts[name] += 1
-        federation.start(name, self.attempts[name], ClientFiles(self.folder.path, name).newest())
+        if not federation.call("leave", name, "its process is gone"):
+            raise ClientLostError(f"{name} was lost during the warm start: {reason(error)}")
+        self._start_client(federation, name, ClientFiles(self.folder.path, name).newest())
         return True
 
     def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> bool:
         """Record new figures; tell whether the observer wants to stop."""
         self.status = federation.call("poll", self.next_row)
         rows = self.status.rows
+        self.folder.owner.renew()
         self.folder.append_rows(rows)
         self.next_row += len(rows)
         tracker.log(rows)
         display.update(self.status)
+        if self.status.broken:
+            raise RunFailedError(self.status.broken)
         return self.observe(rows)

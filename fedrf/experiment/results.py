@@ -1,10 +1,10 @@
-"""A run directory: configuration, figures, checkpoints and summary."""
+"""A run directory: configuration, figures, log, checkpoints and summary. One process at a time writes to it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
@@ -16,7 +16,9 @@ import yaml
 from fedrf.config.loader import RETIRED, load_config
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
+from fedrf.experiment.environment import now
 from fedrf.files import write_atomically
+from fedrf.ownership import Owner
 
 INTEGER_FIGURES = ("round", "step", "final")
 
@@ -42,26 +44,51 @@ class RunResult:
 
 
 class RunFolder:
-    """Writes and reads one run directory."""
+    """Writes and reads one run directory.
+
+    `create` and `claim` make this process its owner, until the end of a `with` block; only then it can be written to.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self.metrics = self.path / "metrics.jsonl"
+        self._owner: Owner | None = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owner is not None:
+            self._owner.release()
+            self._owner = None
+
+    @property
+    def owner(self) -> Owner:
+        """The ownership of this process."""
+        if self._owner is None:
+            raise ValueError(f"{self.path} is not owned by this process")
+        return self._owner
+
+    def claim(self) -> RunFolder:
+        """Become the owner of the directory; a `ValueError` if another process uses it."""
+        self._owner = Owner.claim(self.path)
+        return self
 
     @classmethod
     def create(cls, config: Config, out: Path | None) -> RunFolder:
-        """Create a directory; one that already holds figures or checkpoints of a run is never changed."""
+        """Create and own a directory; one that already holds figures or checkpoints of a run is never changed."""
         if out is None:
             stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
             name = f"{config.data.name}-{config.data.target}-{METHODS.find(config.method).name}-{stamp}"
             out = Path("runs") / re.sub(r"[^\w.-]+", "_", name)
-        if cls(out).rows() or any(out.glob("checkpoints/*/*.ckpt")):
-            raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
         try:
             out.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise ValueError(f"--out: {out} is a file") from None
-        folder = cls(out)
+        folder = cls(out).claim()
+        if folder.rows() or any(out.glob("checkpoints/*/*")):
+            folder.__exit__()
+            raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
         config.save(folder.path / "config.yaml")
         return folder
 
@@ -96,27 +123,37 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write summary.json."""
+        self.owner.fence.check()
         text = json.dumps(summary, indent=1) + "\n"
         write_atomically(self.path / "summary.json", lambda path: path.write_text(text))
 
     def keep_rows(self, count: int) -> None:
         """Drop figures after the first `count`, which a resumed run will write again."""
-        lines = self.metrics.read_text().splitlines(keepends=True)[:count] if self.metrics.exists() else []
+        self.owner.fence.check()
+        lines = self._whole_lines()[:count]
         write_atomically(self.metrics, lambda path: path.write_text("".join(lines)))
 
-    def append_rows(self, rows: Iterable[dict[str, Any]]) -> None:
+    def append_rows(self, rows: Collection[dict[str, Any]]) -> None:
         """Append figures, one line each."""
+        if not rows:
+            return
+        self.owner.fence.check()
         with self.metrics.open("a") as file:
             file.writelines(json.dumps(_as_json(row)) + "\n" for row in rows)
 
-    def log(self, text: str) -> None:
-        """Append text to run.log."""
+    def log(self, event: str, **details: Any) -> None:
+        """Append a line to run.log: the time, an event, and details."""
         with (self.path / "run.log").open("a") as file:
-            file.write(text)
+            file.write(json.dumps({"time": now(), "event": event, **details}) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all figures."""
-        return [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []
+        return [json.loads(line) for line in self._whole_lines()]
+
+    def _whole_lines(self) -> list[str]:
+        """Return the lines of metrics.jsonl; the last may have been cut off by a crash."""
+        lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
+        return lines if not lines or lines[-1].endswith("\n") else lines[:-1]
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:

@@ -60,17 +60,19 @@ def run(
         config, done = folder.config(), folder.read_summary()
         if done is not None and done["status"] == "finished":
             return RunResult(folder.path, config, done)
+        folder.claim()
     else:
         is_here = local or not (session or address or os.environ.get("RAY_ADDRESS"))
         config = _checked_config(recipe, overrides, seed, is_here)
         folder = RunFolder.create(config, Path(out) if out is not None else None)
-    experiment = Experiment(config, folder, resume is not None, observe)
-    if local:
-        return experiment.run(LocalFederation)
-    from fedrf.runtime.ray import RayFederation, RaySession
+    with folder:
+        experiment = Experiment(config, folder, resume is not None, observe)
+        if local:
+            return experiment.run(LocalFederation)
+        from fedrf.runtime.ray import RayFederation, RaySession
 
-    with RaySession(address) if session is None else nullcontext(session) as used:
-        return experiment.run(partial(RayFederation, used))
+        with RaySession(address) if session is None else nullcontext(session) as used:
+            return experiment.run(partial(RayFederation, used))
 
 
 def _checked_config(

@@ -48,6 +48,7 @@ def summarise(
         "measured": dict(status.measured),
         "config_hash": config.digest,
         "failures": [*failures, *status.failures],
+        "suspicions": {name: dict(reasons) for name, reasons in status.suspicions.items()},
         "notes": [*warnings_about(config), *status.notes],
     }
 

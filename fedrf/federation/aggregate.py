@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fedrf.protocol.messages import PARTS
 from fedrf.protocol.sizes import classifier_widths
 
 Accepted = dict[str, ArrayMessage]
+FIXED = ("config", "sources", "target")  # what a checkpoint does not keep
 
 
 def relayed(accepted: Accepted) -> ArrayMessage | None:
@@ -57,6 +59,15 @@ class Aggregate:
     counts: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, float] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FIXED}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to a checkpoint."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def start_from(self, aligner: Array) -> None:
         """Start from a given W, also for clients that join later."""
@@ -143,5 +154,7 @@ class Aggregate:
         if not isinstance(moved, np.ndarray) or moved.shape != average.shape:
             got = getattr(moved, "shape", type(moved).__name__)
             raise ValueError(f"method={self.config.method}: after_average must return shape {average.shape}; got {got}")
+        if not np.isfinite(moved).all():
+            raise ValueError(f"the average of {part} has numbers that are not finite")
         self.current[part] = moved
         self.changes[part] += 1

@@ -50,11 +50,13 @@ class AsyncRounds:
         elif envelope.phase == "statistics":
             store_statistics(self.state, {sender: accepted}, self.roster.sources)
         else:
+            # A client may not claim a newer model than it has received.
+            version = min(envelope.model_version, self.state.delivered.get(sender, aggregate.version))
             if accepted:
-                self.state.ledger.staleness[round(aggregate.age(envelope.model_version))] += 1
+                self.state.ledger.staleness[round(aggregate.age(version))] += 1
             # The parts in an envelope were trained in the round before.
             chosen = participants_of(self.config, self.roster.sources, envelope.round - 1)
-            aggregate.add(sender, accepted, envelope.model_version, chosen)
+            aggregate.add(sender, accepted, version, chosen)
         self._changed.set()
 
     async def _wait_for_sources(self, envelope: Envelope) -> None:

@@ -27,26 +27,30 @@ class Barrier:
     close
         Computes the result of one use, once, from the entries of all clients.
     leave
-        Is told about a client that did not arrive in time, which is then no longer expected.
+        Is told about a client that did not arrive in time, which may then be no longer expected.
+    deadline
+        Seconds until then; without one, the barrier waits as long as it takes.
     """
 
     def __init__(
         self,
         expected: Callable[[], set[str]],
         close: Callable[[Key, dict[str, Any]], Any],
-        leave: Callable[[str, str], Awaitable[None]],
+        leave: Callable[[str, str], Awaitable[None]] | None = None,
+        deadline: float | None = None,
     ) -> None:
-        self._expected, self._close, self._leave = expected, close, leave
+        self._expected, self._close, self._leave, self._deadline = expected, close, leave, deadline
         self._open: dict[Key, _Waiting] = {}
 
-    async def wait(self, key: Key, sender: str, entry: Any, deadline: float | None) -> Any:
-        """Add an entry and wait for the result; without a deadline, as long as it takes."""
+    async def wait(self, key: Key, sender: str, entry: Any) -> Any:
+        """Add an entry and wait for the result."""
         waiting = self._open.setdefault(key, _Waiting())
         waiting.entries[sender] = entry
         self.recheck()
-        while not (await asyncio.wait([waiting.result], timeout=deadline))[0]:
+        while not (await asyncio.wait([waiting.result], timeout=self._deadline))[0]:
+            assert self._leave is not None  # together with a deadline
             for name in sorted(self._expected() - waiting.entries.keys()):
-                await self._leave(name, f"silent for {deadline:g} s")
+                await self._leave(name, f"late by {self._deadline:g} s")
         return waiting.result.result()
 
     def release(self) -> None:

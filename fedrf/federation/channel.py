@@ -14,11 +14,12 @@ from fedrf.federation.progress import Progress
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import ArrayMessage, Message
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
+from fedrf.protocol.wire import pack_call
 
 if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStartReply
 
-Call = Callable[..., Any]
+Send = Callable[[bytes], Any]
 
 
 class StoppedError(Exception):
@@ -32,8 +33,8 @@ class Channel:
     ----------
     info
         The client.
-    call
-        Calls a method of the coordinator by name.
+    send
+        Sends a call to the coordinator and returns the answer.
     last_round
         T, the number of rounds.
 
@@ -45,10 +46,17 @@ class Channel:
         Seconds in which the client waited for replies.
     """
 
-    def __init__(self, info: ClientInfo, call: Call, last_round: int) -> None:
-        self.info, self._call, self.last_round = info, call, last_round
+    def __init__(self, info: ClientInfo, send: Send, last_round: int) -> None:
+        self.info, self._send, self.last_round = info, send, last_round
         self.progress = Progress()
         self.waited = 0.0
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return self._send(pack_call(name, self.info.name, self.info.attempt, *arguments))
+
+    def beat(self) -> None:
+        """Show that the client is alive; raise `SupersededError` if another process has replaced this one."""
+        self._call("beat")
 
     def note(self, text: str) -> None:
         """Send a note for the summary."""
@@ -56,12 +64,12 @@ class Channel:
 
     def report_preparation(self, done: int, total: int) -> None:
         """Report how many samples are prepared."""
-        if self._call("prepare", self.info.name, done / total):
+        if self._call("prepare", done / total):
             raise StoppedError
 
     def count_samples(self, nbytes: int) -> None:
         """Report the size of samples that were moved here, for references that pool data."""
-        self._call("count_samples", self.info.name, nbytes)
+        self._call("count_samples", nbytes)
 
     def greet(
         self, width: float, count: int, *, features: int, extractor: int, auxiliary: int = 0
@@ -109,9 +117,9 @@ class Channel:
 
     def saved(self, version: int) -> int:
         """Report that a checkpoint version is saved; return the oldest that must be kept."""
-        oldest: int = self._call("saved", self.info.name, version)
+        oldest: int = self._call("saved", version)
         return oldest
 
     def finish(self) -> None:
         """Report that the client has ended."""
-        self._call("finish", self.info.name)
+        self._call("finish")

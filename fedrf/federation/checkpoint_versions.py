@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable
-from typing import Any
 
 from fedrf.federation.checkpoints import KEPT_VERSIONS, CoordinatorFiles
 
@@ -24,11 +22,11 @@ class CheckpointVersions:
     saved
         The version of each client's newest file.
     snapshot
-        Returns the state to save.
+        Returns the state to save, as bytes.
     """
 
     def __init__(
-        self, files: CoordinatorFiles, pause: float, number: int, saved: dict[str, int], snapshot: Callable[[], Any]
+        self, files: CoordinatorFiles, pause: float, number: int, saved: dict[str, int], snapshot: Callable[[], bytes]
     ) -> None:
         self.files, self.pause, self.number, self.saved = files, pause, number, saved
         self._snapshot = snapshot
@@ -42,7 +40,7 @@ class CheckpointVersions:
         if force or is_due:
             self.files.check_owner()
             self.number += 1
-            self._content = pickle.dumps(self._snapshot())
+            self._content = self._snapshot()
             self._began = time.monotonic()
 
     def note_saved(self, client: str, version: int) -> None:
@@ -50,7 +48,10 @@ class CheckpointVersions:
         self.saved[client] = version
 
     def commit_if_complete(self, expected: set[str]) -> None:
-        """Make the version valid if all expected clients have saved it; the others keep their older files."""
+        """Make the version valid if all expected clients have saved it.
+
+        A client that has left keeps its older file, from which it is started again.
+        """
         if self._content is not None and all(self.saved.get(name) == self.number for name in expected):
             self.files.save(self.number, self._content, self.saved)
             self._kept = [*self._kept, dict(self.saved)][-KEPT_VERSIONS:]
@@ -59,7 +60,3 @@ class CheckpointVersions:
     def oldest_needed(self, client: str) -> int:
         """Return the oldest file of a client that a valid version refers to."""
         return min((saved.get(client, 0) for saved in self._kept), default=0)
-
-    def abandon(self) -> None:
-        """Give up the incomplete version, because a client that had to save has left."""
-        self._content = None

@@ -1,25 +1,26 @@
 """The files of checkpoints, written atomically; the last two versions are kept.
 
-`checkpoints/<client>/<version>.ckpt` are the clients' Lightning checkpoints. `checkpoints/coordinator/<version>.pickle`
-is the coordinator's state, with the version of each client's file that belongs to it. The coordinator writes last: a
-version without its file is not valid.
+`checkpoints/<client>/<version>.safetensors` are the clients' checkpoints; in the folder `coordinator`, they are the
+coordinator's state, with the version of each client's file that belongs to it. The coordinator writes last: a version
+without its file is not valid. All are archives (`fedrf.archive`) with a digest; reading one runs no code. If a file of
+the newest version is damaged, the version before it is used.
 """
 
 from __future__ import annotations
 
-import pickle
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import NamedTuple
 
+import numpy as np
+
+from fedrf.archive import DamagedError, pack, unpack
 from fedrf.files import write_atomically
+from fedrf.ownership import Fence
 
 KEPT_VERSIONS = 2
-FORMAT = 3  # of the files; a client's checkpoint refers to samples by their positions
-
-
-class RunTakenOverError(RuntimeError):
-    """Another process has continued this run."""
+FORMAT = 4  # of the files; a client's checkpoint refers to samples by their positions
+VERSIONS = "[0-9]*.safetensors"
 
 
 class ClientFiles:
@@ -30,7 +31,7 @@ class ClientFiles:
 
     def path(self, version: int) -> Path:
         """Return the file of one version."""
-        return self.folder / f"{version:06d}.ckpt"
+        return self.folder / f"{version:06d}.safetensors"
 
     @property
     def final(self) -> Path:
@@ -38,14 +39,26 @@ class ClientFiles:
         return self.folder / "final.safetensors"
 
     def newest(self) -> Path | None:
-        """Return the newest file, whether or not the other clients have saved the same version."""
-        return max(self.folder.glob("[0-9]*.ckpt"), default=None)
+        """Return the newest intact file, whether or not the other clients have saved the same version."""
+        for path in sorted(self.folder.glob(VERSIONS), reverse=True):
+            if not damage(path):
+                return path
+        return None
 
     def prune(self, oldest_needed: int) -> None:
         """Delete versions that no valid version of the coordinator refers to."""
-        for path in self.folder.glob("[0-9]*.ckpt"):
+        for path in self.folder.glob(VERSIONS):
             if int(path.stem) < oldest_needed:
                 path.unlink()
+
+
+def damage(path: Path) -> str:
+    """Return why a checkpoint cannot be used; empty if it is intact."""
+    try:
+        unpack(path.read_bytes())
+    except (OSError, DamagedError) as error:
+        return f"{path} is damaged: {error}" if isinstance(error, DamagedError) else f"{path} cannot be read: {error}"
+    return ""
 
 
 def keep_final_weights(run: Path, client: str) -> None:
@@ -55,29 +68,49 @@ def keep_final_weights(run: Path, client: str) -> None:
             path.unlink()
 
 
+class Version(NamedTuple):
+    """A valid version.
+
+    Attributes
+    ----------
+    number
+        The number of the version.
+    state
+        The coordinator's state, as `State.pack` returned it.
+    saved
+        The version of each client's file that belongs to it.
+    skipped
+        Why newer versions are not used.
+    """
+
+    number: int
+    state: bytes
+    saved: dict[str, int]
+    skipped: tuple[str, ...] = ()
+
+
 class CoordinatorFiles:
-    """The checkpoints of the coordinator, each of which makes a version valid."""
+    """The checkpoints of the coordinator, each of which makes a version valid.
 
-    def __init__(self, run: Path) -> None:
-        self.run = run
+    Parameters
+    ----------
+    run
+        The run directory.
+    fence
+        Allows writing; None for reading alone.
+    """
+
+    def __init__(self, run: Path, fence: Fence | None = None) -> None:
+        self.run, self.fence = run, fence
         self.folder = run / "checkpoints" / "coordinator"
-        self.token = ""
-
-    @classmethod
-    def claim(cls, run: Path) -> CoordinatorFiles:
-        """Take over a run: processes that wrote to it before, such as actors of a killed driver, no longer can."""
-        files = cls(run)
-        files.token = uuid4().hex
-        write_atomically(files.folder / "owner", lambda path: path.write_text(files.token))
-        return files
 
     def check_owner(self) -> None:
         """Raise if another process has taken over the run."""
-        if (self.folder / "owner").read_text() != self.token:
-            raise RunTakenOverError(f"{self.run} has been taken over by another process")
+        assert self.fence is not None
+        self.fence.check()
 
     def _valid(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*.pickle"))
+        return sorted(self.folder.glob(VERSIONS))
 
     @property
     def newest(self) -> int:
@@ -85,19 +118,46 @@ class CoordinatorFiles:
         files = self._valid()
         return int(files[-1].stem) if files else 0
 
-    def load(self) -> tuple[Any, dict[str, int]]:
-        """Return the newest valid state, and the version of each client's file that belongs to it."""
-        path = self._valid()[-1]
-        content = pickle.loads(path.read_bytes())
-        if len(content) != 3 or content[0] != FORMAT:
-            raise ValueError(f"{path} was written by another version of fedrf and cannot be resumed; start a new run")
-        _, state, saved = content
-        return pickle.loads(state), saved
+    def load(self) -> Version | None:
+        """Return the newest version whose files are all intact; None if there has been no version yet.
+
+        Raises
+        ------
+        ValueError
+            If there are versions, and a file of each of them is damaged or of another format.
+        """
+        skipped: list[str] = []
+        for path in reversed(self._valid()):
+            reasons = list(self._reasons_against(path))
+            if not reasons:
+                _, state, saved = unpack(path.read_bytes())
+                return Version(int(path.stem), state.tobytes(), saved, tuple(skipped))
+            skipped.append(reasons[0])
+        old = next(iter(sorted(self.folder.glob("[0-9]*.pickle"))), None)
+        if old is not None:
+            skipped.append(f"{old} was written by another version of fedrf")
+        if skipped:
+            raise ValueError(f"no checkpoint can be resumed: {'; '.join(skipped)}; start a new run")
+        return None
+
+    def _reasons_against(self, path: Path) -> Iterator[str]:
+        """Yield why a version cannot be used."""
+        try:
+            content = unpack(path.read_bytes())
+        except (OSError, DamagedError):
+            yield damage(path)
+            return
+        if type(content) is not tuple or len(content) != 3 or content[0] != FORMAT:
+            yield f"{path} was written by another version of fedrf"
+            return
+        for client, version in content[2].items():
+            if reason := damage(ClientFiles(self.run, client).path(version)):
+                yield reason
 
     def save(self, version: int, state: bytes, saved: dict[str, int]) -> None:
         """Make a version valid, and delete all but the last two."""
         self.check_owner()
-        content = pickle.dumps((FORMAT, state, saved))
-        write_atomically(self.folder / f"{version:06d}.pickle", lambda path: path.write_bytes(content))
+        content = pack((FORMAT, np.frombuffer(state, np.uint8), saved))
+        write_atomically(self.folder / f"{version:06d}.safetensors", lambda path: path.write_bytes(content))
         for path in self._valid()[:-KEPT_VERSIONS]:
             path.unlink()

@@ -32,7 +32,7 @@ from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.local_samples import PIECE, LocalSamples
 from fedrf.federation.module import FederatedModule
 from fedrf.federation.round_batches import RoundBatches, uncache_adapter
-from fedrf.federation.saver import Saver
+from fedrf.federation.saver import ArchiveIO, Saver
 from fedrf.federation.warm_start import warm_started_aligner
 from fedrf.files import write_atomically
 from fedrf.models.extractors.builders import make_extractor
@@ -229,7 +229,7 @@ class Client:
                 enable_checkpointing=False,
                 enable_progress_bar=False,
                 enable_model_summary=False,
-                plugins=[LightningEnvironment()],
+                plugins=[LightningEnvironment(), ArchiveIO()],
             )
             trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=self.info.checkpoint)
         if not self.channel.progress.stopped and self.module.commit():  # again: a checkpoint may be of the last round
@@ -255,6 +255,7 @@ class Client:
         self.channel.report((self._final_figures() if has_final_model else {}) | {"final": 1.0})
         weights = {in_file(name): value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
         file = ClientFiles(self.info.run, self.info.name).final
+        self.info.fence.check()
         write_atomically(file, lambda path: save_file(weights, path))
 
     def _final_figures(self) -> Figures:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from fedrf.ownership import Fence
+
 
 class ClientInfo(NamedTuple):
     """One client of a run.
@@ -21,6 +23,8 @@ class ClientInfo(NamedTuple):
         How often the client has been started.
     checkpoint
         The checkpoint to continue from.
+    token
+        Allows writing to the run directory (`fedrf.ownership`).
     """
 
     name: str
@@ -29,6 +33,12 @@ class ClientInfo(NamedTuple):
     run: Path
     attempt: int = 0
     checkpoint: Path | None = None
+    token: str = ""
+
+    @property
+    def fence(self) -> Fence:
+        """Checked before writing to the run directory."""
+        return Fence(self.run, self.token)
 
     @property
     def position(self) -> int:

@@ -22,8 +22,8 @@ class Clock:
         """Set the time in rounds, which began at this moment of the monotonic clock."""
         self._state.round_seconds = self._earlier_rounds + time.monotonic() - began
 
-    def snapshot(self) -> State:
-        """Return the state with the time up to now."""
+    def snapshot(self) -> bytes:
+        """Return the state with the time up to now, as an archive."""
         now = time.monotonic()
         self._state.seconds, self._began = self._state.seconds + now - self._began, now
-        return self._state
+        return self._state.pack()

@@ -3,7 +3,8 @@
 A plain class whose calls are coroutines; `fedrf.runtime` runs it in an actor or in a thread. A client makes one call a
 round, with Σℓ of this round and the W and C of the step before: random features do not depend on W, so nothing is
 stale. The target's Σℓ goes to the sources that sent theirs, the sources' go to the target, and nothing goes from source
-to source. An average goes to the clients whose part is in it, and to the target.
+to source. An average goes to the clients whose part is in it, and to the target. Calls of clients arrive as bytes
+(`fedrf.protocol.wire`).
 
 `SyncRounds` and `AsyncRounds` are the rounds; `Reception` checks what arrives, and `Replies` builds the answers.
 """
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Aggregate
 from fedrf.federation.async_rounds import AsyncRounds
 from fedrf.federation.checkpoint_versions import CheckpointVersions
-from fedrf.federation.checkpoints import CoordinatorFiles
+from fedrf.federation.checkpoints import CoordinatorFiles, Version
 from fedrf.federation.clock import Clock
+from fedrf.federation.liveness import Liveness
 from fedrf.federation.reception import Reception, call_number
 from fedrf.federation.replies import Replies
 from fedrf.federation.roster import Roster
@@ -28,37 +30,45 @@ from fedrf.federation.state import State
 from fedrf.federation.status import Status
 from fedrf.federation.sync_rounds import SyncRounds
 from fedrf.protocol.envelope import Envelope, Reply
+from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
 from fedrf.protocol.sizes import Sizes
 
 if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStartReply
 
+MAX_NOTES = 100
+
 
 class Coordinator:
     """The server side of one federation."""
 
     def __init__(
-        self, config: Config, sources: Sequence[str], target: str, files: CoordinatorFiles, resume: bool = False
+        self,
+        config: Config,
+        sources: Sequence[str],
+        target: str,
+        files: CoordinatorFiles,
+        version: Version | None = None,
     ) -> None:
         self.config, self.roster = config, Roster(tuple(sources), target)
-        clients = self.roster.clients
-        self.state: State
-        saved: dict[str, int] = {}
-        if resume:
-            self.state, saved = files.load()
+        aggregate = Aggregate(config, self.roster.sources, target)
+        if version is None:
+            self.state = State(aggregate, Sizes.of(config, len(self.roster.clients)))
         else:
-            aggregate = Aggregate(config, self.roster.sources, target)
-            self.state = State(aggregate, Sizes.of(config, len(clients)))
+            self.state = State.unpack(version.state, aggregate)
         self.clock = Clock(self.state)
-        number, pause = files.newest if resume else 0, config.federation.checkpoint_seconds
-        self.versions = CheckpointVersions(files, pause, number, saved, self.clock.snapshot)
-        self.reception = Reception(clients, config.train.rounds, self.state)
+        number, saved = (files.newest, dict(version.saved)) if version else (0, {})
+        self.versions = CheckpointVersions(
+            files, config.federation.checkpoint_seconds, number, saved, self.clock.snapshot
+        )
+        self.liveness = Liveness(self.roster.clients, config.federation.deadline)
+        self.reception = Reception(self.roster, config.train.rounds, self.state, self.liveness)
         self.replies = Replies(config, self.roster, self.state)
-        self.startup = Startup(config, self.roster, self.state, self.leave)
+        self.startup = Startup(config, self.roster, self.state)
         self.rounds: SyncRounds | AsyncRounds
         if config.federation.mode == "sync":
-            self.rounds = SyncRounds(config, self.roster, self.state, self.versions, self.leave)
+            self.rounds = SyncRounds(config, self.roster, self.state, self.versions, self._leave_late)
         else:
             self.rounds = AsyncRounds(config, self.roster, self.state, self.versions)
         self._answers: dict[str, tuple[tuple[int, int, int], asyncio.Task[Reply]]] = {}
@@ -67,6 +77,26 @@ class Coordinator:
 
     # Calls of clients
 
+    async def call(self, content: bytes) -> Any:
+        """Answer a call of a client, which is one of the following methods.
+
+        Raises
+        ------
+        BadMessageError
+            If the bytes are damaged, too many or no call.
+        SupersededError
+            If the sender is a process that the driver has replaced.
+        """
+        call = self.reception.open(content)
+        if call.name in ("exchange", "warm_start") and not self.roster.begun:
+            raise BadMessageError(f"{call.sender} calls for a round before all clients have greeted")
+        if call.name in ("greet", "warm_start", "exchange", "report"):  # their messages name the sender
+            return await getattr(self, call.name)(*call.arguments)
+        return await getattr(self, call.name)(call.sender, *call.arguments)
+
+    async def beat(self, sender: str) -> None:
+        """Do nothing: that the call has arrived is a sign of life."""
+
     async def prepare(self, sender: str, share: float) -> bool:
         """Record the share of samples that a client has prepared; tell whether to stop."""
         self._preparing[sender] = share
@@ -74,9 +104,10 @@ class Coordinator:
             del self._preparing[sender]
         return self.roster.stopping
 
-    async def note(self, text: str) -> None:
+    async def note(self, sender: str, text: str) -> None:
         """Record a note for the summary, once if several clients send it."""
-        self._notes.setdefault(text)
+        if len(self._notes) < MAX_NOTES:
+            self._notes.setdefault(text)
 
     async def count_samples(self, sender: str, nbytes: int) -> None:
         """Count, once, the samples that were moved to a client with pooled data."""
@@ -93,7 +124,7 @@ class Coordinator:
         if not await self.startup.greet(greeting):
             return 0.0, Reply(stop=True)
         assert self.state.sigma is not None
-        return self.state.sigma, self.replies.catch_up(self.rounds.completed_rounds())
+        return self.state.sigma, self.replies.catch_up(greeting.sender, self.rounds.completed_rounds())
 
     async def warm_start(self, step: int, message: Statistics | Product) -> WarmStartReply:
         """Do one step of the warm start of W."""
@@ -105,7 +136,7 @@ class Coordinator:
         newest, _ = self._answers.get(envelope.sender, ((0, 0, 0), None))
         reason = self.reception.reason_against(envelope, newest)
         if reason is not None:
-            self.state.ledger.refuse("envelope", reason)
+            self.state.ledger.refuse("envelope", reason, envelope.sender)
             return Reply(round=envelope.round, refused=(reason,))
         if call_number(envelope) > newest:
             self._answers[envelope.sender] = (call_number(envelope), asyncio.ensure_future(self._answer(envelope)))
@@ -113,11 +144,10 @@ class Coordinator:
 
     async def _answer(self, envelope: Envelope) -> Reply:
         self.roster.present.add(envelope.sender)
-        self.roster.begun = True
         accepted, refused = self.reception.accept(envelope.messages, envelope.sender, envelope.round)
         result = await self.rounds.answer(envelope, accepted)
         if result is None:  # the others went on without this client
-            return self.replies.catch_up(self.rounds.completed_rounds(), envelope.phase)
+            return self.replies.catch_up(envelope.sender, self.rounds.completed_rounds(), envelope.phase)
         self.clock.update_rounds(self.startup.rounds_began)
         return self.replies.build(envelope, accepted, result, refused)
 
@@ -128,6 +158,8 @@ class Coordinator:
 
     async def saved(self, sender: str, version: int) -> int:
         """Record that a client has saved a checkpoint version; return the oldest that it must keep."""
+        if not 1 <= version <= self.versions.number:
+            raise BadMessageError(f"{sender} has saved version {version}; the newest is {self.versions.number}")
         self.versions.note_saved(sender, version)
         self.versions.commit_if_complete(self.roster.expected())
         return self.versions.oldest_needed(sender)
@@ -139,15 +171,29 @@ class Coordinator:
 
     # Calls of the driver
 
-    async def leave(self, sender: str, reason: str) -> None:
-        """Go on without a client until it greets again; before round 1, wait for it."""
+    async def admit(self, client: str, attempt: int) -> None:
+        """Expect calls of a client's new process, and answer older ones no longer."""
+        self.liveness.admit(client, attempt)
+
+    async def leave(self, sender: str, reason: str) -> bool:
+        """Go on without a client until it greets again; before round 1, wait for it.
+
+        Return whether the others can go on: the warm start of W needs all clients.
+        """
         if not self.roster.begun:
             self.state.ledger.record_failure(f"{sender} left before round 1: {reason}")
-            return
+            return True
+        if self.startup.needs_all:
+            return False
         self.roster.present.discard(sender)
-        self.versions.abandon()
         self.state.ledger.record_failure(f"{sender} left in round {self.state.rounds.get(sender, 0)}: {reason}")
         self._recheck()
+        return True
+
+    async def _leave_late(self, sender: str, reason: str) -> None:
+        """Go on without a client that is late but alive; the driver ends and restarts one that is silent."""
+        if self.liveness.is_heard(sender):
+            await self.leave(sender, reason)
 
     def _recheck(self) -> None:
         """Check again who is waited for, after a client came, left or finished."""
@@ -177,6 +223,9 @@ class Coordinator:
             traffic=dict(ledger.traffic),
             refused=dict(ledger.refused),
             staleness=dict(ledger.staleness),
+            silent=self.liveness.silent(),
+            broken=self.reception.broken,
+            suspicions={name: dict(reasons) for name, reasons in ledger.suspicions.items()},
             failures=list(ledger.failures),
             notes=list(self._notes),
             measured={

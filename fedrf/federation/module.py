@@ -207,7 +207,16 @@ class FederatedModule(DomainModel):
         """Send messages and load what comes back."""
         reply = self.channel.exchange(phase, number, messages)
         self.load(reply)
+        if reply.refused:
+            self._forget()
         return reply
+
+    def _forget(self) -> None:
+        """Drop what may have spoilt messages that were refused, besides the averages that have replaced the parts."""
+        optimizers = self.optimizers()
+        for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+            optimizer.state.clear()
+        self.own_embedding.reset()
 
     def load(self, reply: Reply) -> None:
         """Load the averages and source models of a reply."""

@@ -1,21 +1,52 @@
-"""What happens to every message that arrives at the coordinator: it is checked and counted, or refused."""
+"""What happens to everything that arrives at the coordinator: it is read, checked and counted, or refused."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from fedrf.federation.aggregate import Accepted
+from fedrf.federation.liveness import Liveness
+from fedrf.federation.roster import Roster
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import PHASES, Envelope
-from fedrf.protocol.message import BadMessageError, Message, check_message
+from fedrf.protocol.message import ArrayMessage, BadMessageError, Message, check_message
+from fedrf.protocol.wire import Call, largest_call, unpack_call
+
+# Bounds of the norm of a part: a multiple of that of the current average, and a root mean square besides or before it.
+LARGEST_GROWTH = 10.0
+SLACK, FIRST_LIMIT = 1.0, 100.0
+ROUNDS_IN_VAIN = 10  # in which no client has sent a part that could be used
 
 
 class Reception:
-    """Checks messages of known clients against the sizes that all agreed on."""
+    """Checks calls and messages of known clients against the sizes that all agreed on.
 
-    def __init__(self, clients: tuple[str, ...], last_round: int, state: State) -> None:
-        self.clients, self.last_round, self.state = clients, last_round, state
+    Attributes
+    ----------
+    broken
+        Why the run cannot go on; empty if it can.
+    """
+
+    def __init__(self, roster: Roster, last_round: int, state: State, liveness: Liveness) -> None:
+        self.roster, self.last_round, self.state, self.liveness = roster, last_round, state, liveness
+        self.broken = ""
+        self._in_vain: Counter[tuple[str, bool]] = Counter()
+
+    def open(self, content: object) -> Call:
+        """Return the call in some bytes, after checking that its sender is a client's current process."""
+        try:
+            call = unpack_call(content, largest_call(self.state.sizes))
+            if call.sender not in self.roster.clients:
+                raise BadMessageError(f"unknown sender {call.sender!r}; known: {', '.join(self.roster.clients)}")
+        except BadMessageError as error:
+            self.state.ledger.refuse("call", str(error), "unknown")
+            raise
+        self.liveness.hear(call.sender, call.attempt)
+        return call
 
     def accept(self, messages: Sequence[Message], sender: str, number: int) -> tuple[Accepted, tuple[str, ...]]:
         """Check every message; return those to use, by kind, and the reasons against the others."""
@@ -25,7 +56,7 @@ class Reception:
             try:
                 self.check(message, sender, number)
             except BadMessageError as error:
-                self.state.ledger.refuse(str(getattr(message, "kind", "unknown")), str(error))
+                self._refuse(message, sender, str(error))
                 refused.append(str(error))
                 continue
             message.deliver(accepted, partial(self.state.ledger.record, sender, number))
@@ -33,19 +64,48 @@ class Reception:
 
     def check(self, message: Message, sender: str, number: int) -> None:
         """Raise `BadMessageError`, or count the message."""
-        check_message(message, sender, number, self.clients, self.state.sizes)
+        check_message(message, sender, number, self.roster.clients, self.state.sizes)
+        if isinstance(message, ArrayMessage) and message.is_part:
+            self._check_growth(message)
+        self._in_vain[message.kind, sender == self.roster.target] = 0
         self.state.ledger.count("up", message)
 
     def reason_against(self, envelope: Envelope, newest: tuple[int, int, int]) -> str | None:
         """Return why a call is not answered: unknown sender, phase or round, or one before its newest call."""
         sender, number = envelope.sender, envelope.round
-        if sender not in self.clients:
-            return f"unknown sender {sender!r}; known: {', '.join(self.clients)}"
+        if sender not in self.roster.clients:
+            return f"unknown sender {sender!r}; known: {', '.join(self.roster.clients)}"
         if envelope.phase not in PHASES or not 1 <= number <= self.last_round + 1:
             return f"{sender} calls for {envelope.phase!r} of round {number}"
         if call_number(envelope) < newest:
             return f"{sender} repeats round {number} after round {newest[1]}"
         return None
+
+    def _check_growth(self, message: ArrayMessage) -> None:
+        """Raise if the norm of a part is out of proportion to that of the current average."""
+        current, root = self.state.aggregate.current.get(message.kind), message.values.size**0.5
+        limit = FIRST_LIMIT * root if current is None else LARGEST_GROWTH * _norm(current) + SLACK * root
+        if (norm := _norm(message.values)) > limit:
+            raise BadMessageError(
+                f"{message.kind} of {message.sender} has length {norm:.3g}; allowed next to the average: {limit:.3g}"
+            )
+
+    def _refuse(self, message: Message, sender: str, reason: str) -> None:
+        kind = str(getattr(message, "kind", "unknown"))
+        self.state.ledger.refuse(kind, reason, sender)
+        is_target = sender == self.roster.target
+        self._in_vain[kind, is_target] += 1
+        senders = 1 if is_target else len(self.roster.sources)
+        if isinstance(message, ArrayMessage) and self._in_vain[kind, is_target] >= ROUNDS_IN_VAIN * senders:
+            whom = self.roster.target if is_target else "any source"
+            self.broken = self.broken or f"no {kind} of {whom} could be used for {ROUNDS_IN_VAIN} rounds: {reason}"
+
+
+def _norm(values: np.ndarray) -> float:
+    """Return the norm in double precision: squares of single precision may overflow."""
+    with np.errstate(over="ignore"):
+        quick = float(np.linalg.norm(values.ravel()))
+    return quick if np.isfinite(quick) else float(np.linalg.norm(values.ravel().astype(np.float64)))
 
 
 def call_number(envelope: Envelope) -> tuple[int, int, int]:

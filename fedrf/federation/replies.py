@@ -51,12 +51,15 @@ class Replies:
         embeddings = (
             state.aggregate.peers(envelope.sender, members) if relayed(accepted) and envelope.phase == "round" else ()
         )
-        wanted = self._new_parts() if is_target else set(accepted)
-        parts = self._parts([part for part in PARTS if part in result.averaged & wanted], envelope.phase)
+        wanted = result.averaged & (self._new_parts() if is_target else set(accepted))
+        # A client whose part was refused gets the average instead, and goes on with it.
+        wanted |= {message.kind for message in envelope.messages} & state.aggregate.current.keys() - accepted.keys()
+        parts = self._parts([part for part in PARTS if part in wanted], envelope.phase)
         if is_target:
             self._note_delivered(parts, envelope.phase)
         models = self._source_models(envelope, result) if is_target else {}
         solution = state.class_map if is_target and envelope.phase == "statistics" else None
+        state.delivered[envelope.sender] = state.aggregate.version
         for message in embeddings:
             state.ledger.count_relayed(message)
         for sent in (parts, *models.values()):
@@ -73,10 +76,11 @@ class Replies:
             refused=refused,
         )
 
-    def catch_up(self, completed_rounds: int, phase: str = "greet") -> Reply:
+    def catch_up(self, receiver: str, completed_rounds: int, phase: str = "greet") -> Reply:
         """Return the current round and model, for a client that joins late or again."""
         parts = self._parts(self.state.aggregate.current, phase)
         self._count(parts)
+        self.state.delivered[receiver] = self.state.aggregate.version
         return Reply(parts=parts, round=max(0, completed_rounds), model_version=self.state.aggregate.version)
 
     def _new_parts(self) -> set[str]:

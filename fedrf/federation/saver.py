@@ -1,16 +1,39 @@
-"""The Lightning callback that saves a client when a checkpoint version has begun."""
+"""The Lightning callback that saves a client when a checkpoint version has begun, and the format of the file."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from fedrf.archive import DamagedError, pack, unpack
 from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.module import FederatedModule
 from fedrf.files import write_atomically
+
+
+class ArchiveIO(CheckpointIO):
+    """Writes and reads Lightning checkpoints as archives (`fedrf.archive`) instead of pickles."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint."""
+        Path(path).write_bytes(pack(checkpoint))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint; a `ValueError` if it is damaged."""
+        try:
+            content: dict[str, Any] = unpack(Path(path).read_bytes())
+        except DamagedError as error:
+            raise ValueError(f"{path} is damaged: {error}") from None
+        return content
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete a checkpoint."""
+        Path(path).unlink()
 
 
 class Saver(Callback):
@@ -72,6 +95,8 @@ class Saver(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         version = self.channel.progress.checkpoint_version
+        self.channel.beat()  # a process that was replaced does not write
+        self.channel.info.fence.check()
         write_atomically(self.files.path(version), trainer.save_checkpoint)
         self.saved, self.saved_at = version, time.monotonic()
         self.files.prune(self.channel.saved(version))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ from fedrf.protocol.messages import Greeting, Product, Statistics
 if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStart, WarmStartReply
 
-Leave = Callable[[str, str], Awaitable[None]]
-
 
 class Startup:
     """Greetings and warm start of one run.
@@ -30,11 +27,12 @@ class Startup:
         When the last client greeted, on the monotonic clock.
     """
 
-    def __init__(self, config: Config, roster: Roster, state: State, leave: Leave) -> None:
+    def __init__(self, config: Config, roster: Roster, state: State) -> None:
         self.config, self.roster, self.state = config, roster, state
         self.rounds_began = time.monotonic()
-        self._greetings = Barrier(roster.expected, self._agree, leave)
-        self._warm_starts = Barrier(roster.expected, self._advance, leave)
+        # No deadlines: clients may take as long as they show signs of life, and the driver restarts those that do not.
+        self._greetings = Barrier(lambda: set(roster.clients), self._agree)
+        self._warm_starts = Barrier(lambda: set(roster.clients), self._advance)
         self._warm_start: WarmStart
         self._basis_shape: tuple[int, ...]
 
@@ -42,16 +40,24 @@ class Startup:
         """Wait until all clients have greeted; tell whether the rounds can begin."""
         self.state.aggregate.counts[greeting.sender] = greeting.count
         if not self.roster.begun and not self.roster.stopping:
-            # No deadline: imports and loading take as long as they take, and the driver notices when a client dies.
-            await self._greetings.wait((0,), greeting.sender, greeting, None)
+            await self._greetings.wait((0,), greeting.sender, greeting)
         return self.roster.begun
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether the warm start has begun and not ended."""
+        return self.config.align.warm_start != "none" and "aligner" not in self.state.aggregate.current
 
     async def warm_start(self, step: int, message: Statistics | Product) -> WarmStartReply:
         """Solve for W together; a bad message here ends the run."""
-        if step and message.values.shape != self._basis_shape:
-            raise BadMessageError(f"product of {message.sender} must have shape {self._basis_shape}")
-        deadline = self.config.federation.deadline
-        reply: WarmStartReply = await self._warm_starts.wait((step,), message.sender, message, deadline)
+        if step:
+            expected = self._basis_shape
+        else:
+            expected = type(message).shape(self.state.sizes) or ()
+            expected = expected[:1] if isinstance(message, Product) else expected
+        if message.values.shape != expected:
+            raise BadMessageError(f"{message.kind} of {message.sender} must have shape {expected}")
+        reply: WarmStartReply = await self._warm_starts.wait((step,), message.sender, message)
         self.state.ledger.count_bytes("down", "aligner" if reply.done else "product", reply.values.nbytes)
         return reply
 
@@ -81,8 +87,6 @@ class Startup:
         from fedrf.federation.warm_start import WarmStart
 
         (step,) = key
-        if messages.keys() != set(self.roster.clients):
-            raise ValueError(f"the warm start needs all clients; only {', '.join(sorted(messages))} took part")
         in_order = {name: messages[name] for name in self.roster.clients}
         if step == 0:
             self._warm_start = WarmStart(self.config, self.roster.target)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from fedrf.archive import Types, pack, unpack
 from fedrf.federation.aggregate import Aggregate
 from fedrf.protocol.aggregation import Array
+from fedrf.protocol.async_aggregation import AsyncPart
 from fedrf.protocol.class_statistics import ClassStatistics
 from fedrf.protocol.ledger import Ledger
+from fedrf.protocol.message import KINDS
 from fedrf.protocol.quantized import Quantized
 from fedrf.protocol.sizes import Sizes
 
@@ -36,6 +39,8 @@ class State:
         Parts of single sources, for methods that show them to the target and for majority votes.
     last_closed
         The last round and phase that ended in sync mode.
+    delivered
+        Async mode: the version of the model that each client received last.
     counted
         Clients whose pooled samples have been counted.
     ending
@@ -58,8 +63,31 @@ class State:
     rounds: dict[str, int] = field(default_factory=dict)
     source_models: dict[str, dict[str, Array]] = field(default_factory=dict)
     last_closed: tuple[int, int] = (0, 0)
+    delivered: dict[str, int] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
     ending: bool = False
     seconds: float = 0.0
     round_seconds: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
+
+    def pack(self) -> bytes:
+        """Return the state as an archive; configuration and names of the clients are not part of it."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return pack(values | {"aggregate": self.aggregate.state_dict()}, _types())
+
+    @classmethod
+    def unpack(cls, content: bytes, aggregate: Aggregate) -> State:
+        """Return the state in an archive, with an aggregate that has the configuration and the names."""
+        values = unpack(content, _types())
+        aggregate.load_state_dict(values["aggregate"])
+        return cls(**values | {"aggregate": aggregate})
+
+
+def number_of_rows(content: bytes) -> int:
+    """Return how many rows of figures the driver had read when a state was packed."""
+    ledger: Ledger = unpack(content, _types())["ledger"]
+    return ledger.first_row
+
+
+def _types() -> Types:
+    return (*KINDS.values(), AsyncPart, Ledger, Quantized, Sizes)

@@ -29,6 +29,12 @@ class Status:
         Numbers of refused messages by kind.
     staleness
         Numbers of messages by their age in rounds.
+    silent
+        Clients without a sign of life for longer than the deadline, and for how many seconds.
+    broken
+        Why the run cannot go on; empty if it can.
+    suspicions
+        For each client, why its messages were not used, and how often.
     failures, notes
         Texts for the summary.
     measured
@@ -45,6 +51,9 @@ class Status:
     traffic: Mapping[tuple[str, str], int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     staleness: Mapping[int, int] = field(default_factory=dict)
+    silent: Mapping[str, float] = field(default_factory=dict)
+    broken: str = ""
+    suspicions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     measured: Mapping[str, Any] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class SyncRounds:
         leave: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self.config, self.roster, self.state, self.versions = config, roster, state, versions
-        self._barrier = Barrier(roster.expected, self._close, leave)
+        self._barrier = Barrier(roster.expected, self._close, leave, config.federation.deadline)
 
     async def answer(self, envelope: Envelope, accepted: Accepted) -> PhaseResult | None:
         """Wait for the other clients and return the result of the phase; None if they went on without this one."""
@@ -38,8 +38,7 @@ class SyncRounds:
         if key <= self.state.last_closed:
             return None
         self.state.rounds[envelope.sender] = envelope.round
-        deadline = self.config.federation.deadline
-        result: PhaseResult = await self._barrier.wait(key, envelope.sender, accepted, deadline)
+        result: PhaseResult = await self._barrier.wait(key, envelope.sender, accepted)
         return result
 
     def _close(self, key: Key, entries: dict[str, Accepted]) -> PhaseResult:

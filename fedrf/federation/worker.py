@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -15,20 +16,32 @@ from fedrf.config.schema import Config
 from fedrf.data.content import ImageFiles
 from fedrf.data.domains import class_names, load_samples, oracle_halves
 from fedrf.data.samples import Samples
-from fedrf.federation.channel import Call, Channel, StoppedError
+from fedrf.federation.channel import Channel, Send, StoppedError
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.heartbeat import heartbeat
+from fedrf.federation.liveness import SupersededError, pause_between_beats
 from fedrf.federation.predictions import write_predictions
 
 
-def run_client(config: Config, info: ClientInfo, call: Call, threads: int = 1, accelerator: str = "auto") -> None:
-    """Run one client from beginning to end; the target also writes its predictions."""
+def run_client(config: Config, info: ClientInfo, send: Send, threads: int = 1, accelerator: str = "auto") -> None:
+    """Run one client from beginning to end; the target also writes its predictions.
+
+    A process that the driver has replaced by another one ends as soon as it notices.
+    """
     torch.set_num_threads(threads)
     # Lightning's hints about hardware and loaders would appear once for each client.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
     device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
-    channel = Channel(info, call, config.train.rounds)
+    channel = Channel(info, send, config.train.rounds)
+    with suppress(SupersededError), heartbeat(channel.beat, pause_between_beats(config.federation.deadline)):
+        channel.beat()
+        _run(config, channel, device, accelerator)
+
+
+def _run(config: Config, channel: Channel, device: str, accelerator: str) -> None:
+    info = channel.info
     try:
         local = open_samples(config, channel)
         client = Client(config, channel, local.samples, local.evaluator, device, local.target_samples)
@@ -40,6 +53,7 @@ def run_client(config: Config, info: ClientInfo, call: Call, threads: int = 1, a
         return
     if info.name == info.target and client.probabilities is not None:
         file, classes = info.run / "predictions.csv", class_names(config.data)
+        info.fence.check()
         write_predictions(file, rows, names(), classes, client.probabilities)
 
 

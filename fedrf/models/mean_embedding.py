@@ -73,6 +73,11 @@ class OwnEmbedding(nn.Module):
         if self.message == "exact":
             self.rounds.zero_()
 
+    def reset(self) -> None:
+        """Forget the rounds before."""
+        self.mean.zero_()
+        self.rounds.zero_()
+
 
 @torch.no_grad()
 def _mean(pieces: Iterable[Tensor]) -> Tensor:

@@ -56,7 +56,7 @@ class ClassStatistics(ArrayMessage):
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
         """Return 2N and the number of columns."""
-        if sizes.features is None:
+        if sizes.features is None or sizes.statistics == "none":
             return None
         return sizes.features, sizes.classes + num_components(sizes.statistics, sizes.rank, sizes.features)
 

@@ -30,6 +30,8 @@ class Ledger:
         Numbers of messages by their age in rounds.
     failures
         Texts for the summary.
+    suspicions
+        For each client, why its messages were not used, and how often.
     """
 
     traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -38,6 +40,7 @@ class Ledger:
     refused: Counter[str] = field(default_factory=Counter)
     staleness: Counter[int] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    suspicions: dict[str, Counter[str]] = field(default_factory=dict)
 
     def count(self, direction: str, message: Message) -> None:
         """Count the bytes of a message."""
@@ -64,10 +67,15 @@ class Ledger:
         self.first_row = max(first, self.first_row)
         return list(self.rows)
 
-    def refuse(self, kind: str, reason: str) -> None:
+    def refuse(self, kind: str, reason: str, sender: str) -> None:
         """Count a message that is not used, and record why."""
         self.refused[kind] += 1
+        self.suspect(sender, f"{kind} refused")
         self.record_failure(f"refused: {reason}")
+
+    def suspect(self, sender: str, reason: str) -> None:
+        """Record why a message of a client was not used; the reason has no numbers, so that equal ones are counted."""
+        self.suspicions.setdefault(sender, Counter())[reason] += 1
 
     def record_failure(self, failure: str) -> None:
         """Record a failure for the summary; only the first hundred."""

@@ -1,7 +1,8 @@
 """What all messages have in common, and how they are checked.
 
 A message is a sender, a round, an attempt (how often the sender has been started) and numbers: arrays or plain floats,
-no code and no samples. `fedrf.protocol.messages` has the kinds of messages.
+no code and no samples. `fedrf.protocol.messages` has the kinds of messages, `fedrf.protocol.wire` the bytes that are
+sent.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class ArrayMessage(Message):
 
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
-        """Return the shape of the array; None as long as it is not known."""
+        """Return the shape of the array; None as long as it is not known, or if none is expected in this run."""
         return None
 
     @classmethod
@@ -112,7 +113,9 @@ class ArrayMessage(Message):
         dtype = self.dtype_of(sizes)
         if not isinstance(values, np.ndarray) or values.dtype != dtype:
             raise BadMessageError(f"{where} must be a {dtype} array; got {getattr(values, 'dtype', type(values))}")
-        if expected is not None and not self.has_shape(expected):
+        if expected is None:
+            raise BadMessageError(f"{where} is not expected in this run, or not yet")
+        if not self.has_shape(expected):
             raise BadMessageError(f"{where} must have shape {expected}; got {values.shape}")
         # A finite sum of squares implies that every number is finite, and is ten times cheaper to compute.
         with np.errstate(over="ignore"):

@@ -183,13 +183,23 @@ class Statistics(_SumMessage):
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
         """Return (1 + 2N, 2N)."""
-        return None if sizes.features is None else (sizes.features + 1, sizes.features)
+        return (sizes.features + 1, sizes.features) if sizes.features and sizes.sends_gram else None
 
 
 class Product(_SumMessage):
     """For the warm start by subspace iteration: n with Σ1 (2N) at first, then ΣΣᵀQ, of the shape of the basis Q."""
 
     kind = "product"
+
+    @classmethod
+    def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
+        """Return the largest shape, (2N, 2m)."""
+        return None if sizes.features is None else (sizes.features, 2 * sizes.dim)
+
+    def has_shape(self, expected: tuple[int, ...]) -> bool:
+        """Tell whether there are 2N rows, and at most as many columns."""
+        shape = self.values.shape
+        return shape[:1] == expected[:1] and (len(shape) == 1 or (len(shape) == 2 and shape[1] <= expected[1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,8 @@ class Sizes:
         2N, or the number of the extractor's features in networks without random features.
     extractor, auxiliary
         Numbers of parameters that are sent.
+    sends_gram
+        Whether clients send the products of all pairs of their random features before round 1.
     """
 
     dim: int
@@ -55,6 +57,7 @@ class Sizes:
     features: int | None = None
     extractor: int | None = None
     auxiliary: int | None = None
+    sends_gram: bool = False
 
     @classmethod
     def of(cls, config: Config, clients: int) -> Sizes:
@@ -70,6 +73,7 @@ class Sizes:
             config.align.statistics,
             config.align.rank,
             features,
+            sends_gram=config.align.warm_start == "statistics",
         )
 
     def agreed(self, greetings: Collection[Greeting]) -> Sizes:

@@ -28,10 +28,13 @@ class Federation(Protocol):
     """The clients and the coordinator of one run; `LocalFederation` and `RayFederation` implement it."""
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a method of the coordinator; raise `ConnectionError` if its process died."""
+        """Call a method of the coordinator; raise `ConnectionError` if its process died or does not answer."""
 
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
         """Start a client, from a checkpoint if one is given."""
+
+    def end(self, name: str) -> None:
+        """End the process of a client that is silent; `wait` returns it as lost."""
 
     def wait(self, seconds: float) -> list[Ended]:
         """Wait until a client's run ends, at most `seconds`; return the runs that ended."""

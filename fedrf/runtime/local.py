@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrf.config.schema import Config
-from fedrf.federation.checkpoints import CoordinatorFiles
+from fedrf.federation.checkpoints import CoordinatorFiles, Version
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
+from fedrf.ownership import Fence
 from fedrf.runtime.base import Ended
 
 CANCEL_SECONDS = 0.05
@@ -23,32 +24,42 @@ CANCEL_SECONDS = 0.05
 class LocalFederation:
     """The clients and the coordinator of one run, as threads of this process."""
 
-    def __init__(self, config: Config, sources: tuple[str, ...], target: str, run: Path, resume: bool) -> None:
-        self.config, self.sources, self.target, self.run = config, sources, target, run
+    def __init__(
+        self, config: Config, sources: tuple[str, ...], target: str, fence: Fence, version: Version | None
+    ) -> None:
+        self.config, self.sources, self.target, self.fence = config, sources, target, fence
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._coordinator = self._submit(self._make_coordinator(resume)).result()
+        self._coordinator = self._submit(self._make_coordinator(version)).result()
         self._executor = ThreadPoolExecutor(len(sources) + 1)
         self._running: dict[Future[Any], str] = {}
 
-    async def _make_coordinator(self, resume: bool) -> Coordinator:
-        return Coordinator(self.config, self.sources, self.target, CoordinatorFiles.claim(self.run), resume)
+    async def _make_coordinator(self, version: Version | None) -> Coordinator:
+        files = CoordinatorFiles(self.fence.run, self.fence)
+        return Coordinator(self.config, self.sources, self.target, files, version)
 
     def _submit(self, coroutine: Any) -> Future[Any]:
         """Run a coroutine in the coordinator's event loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a method of the coordinator, as the clients do too."""
+        """Call a method of the coordinator."""
         return self._submit(getattr(self._coordinator, name)(*arguments)).result()
+
+    def _send(self, content: bytes) -> Any:
+        """Send a call of a client."""
+        return self.call("call", content)
 
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
         """Start a client in a thread of its own."""
         from fedrf.federation.worker import run_client
 
-        info = ClientInfo(name, self.sources, self.target, self.run, attempt, checkpoint)
-        self._running[self._executor.submit(run_client, self.config, info, self.call)] = name
+        info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
+        self._running[self._executor.submit(run_client, self.config, info, self._send)] = name
+
+    def end(self, name: str) -> None:
+        """Do nothing: a thread cannot be ended, and does not freeze unless the whole process does."""
 
     def wait(self, seconds: float) -> list[Ended]:
         """Wait until a client's run ends, at most `seconds`; return the runs that ended."""

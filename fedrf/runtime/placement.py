@@ -27,8 +27,6 @@ class Requirements(NamedTuple):
         For each process, the custom resource of the node that it is bound to, or None.
     strategy
         Ray's placement strategy.
-    max_restarts
-        How often Ray restarts a process that died.
     """
 
     cpus: float
@@ -36,7 +34,6 @@ class Requirements(NamedTuple):
     clients_per_actor: int
     nodes: tuple[str | None, ...]
     strategy: str
-    max_restarts: int
 
     @property
     def bundles(self) -> list[dict[str, float]]:
@@ -76,7 +73,7 @@ def compute_requirements(names: Sequence[str], resources: ResourcesConfig, total
         )
     nodes = tuple(resources.nodes.get(name) for name in names) if resources.nodes else (None,) * processes
     strategy = STRATEGIES[resources.placement]
-    return Requirements(cpus, gpus, clients_per_actor, nodes, strategy, resources.max_restarts)
+    return Requirements(cpus, gpus, clients_per_actor, nodes, strategy)
 
 
 def describe_shortage(requirements: Requirements, total: Mapping[str, float]) -> str | None:

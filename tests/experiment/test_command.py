@@ -72,7 +72,7 @@ def test_sigterm_saves_as_ctrl_c_does(tmp_path):
         env={**os.environ, "COLUMNS": "200"},
     )
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("run/checkpoints/coordinator/*3.pickle")):
+    while not list(tmp_path.glob("run/checkpoints/coordinator/*3.safetensors")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -41,7 +41,8 @@ def run_interrupted(settings, out, federation):
     """Run with a federation that raises a signal; return the result, whose status must be "interrupted"."""
     config = load_config(None, settings)
     config = config.model_copy(update={"data": resolve_data(config.data)})
-    stopped = Experiment(config, RunFolder.create(config, out), False).run(federation)
+    with RunFolder.create(config, out) as folder:
+        stopped = Experiment(config, folder, False).run(federation)
     assert stopped.summary["status"] == "interrupted"
     return stopped
 
@@ -81,8 +82,8 @@ def test_a_second_signal_ends_the_run_at_once(tmp_path):
             return super().wait(0.001)
 
     config, before = load_config(None, {**SYNC, "federation.delays": {"street": 0.1}}), signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        Experiment(config, RunFolder.create(config, tmp_path / "run"), False).run(Twice)
+    with RunFolder.create(config, tmp_path / "run") as folder, pytest.raises(KeyboardInterrupt):
+        Experiment(config, folder, False).run(Twice)
     assert RunFolder(tmp_path / "run").read_summary()["status"] == "interrupted"
     assert signal.getsignal(signal.SIGINT) is before  # in a background job, that it is ignored
 
@@ -184,7 +185,7 @@ def test_an_interruption_while_a_client_prepares_its_samples(images, tmp_path, m
         patch.setattr(Client, "_build", build_slowly)
         stopped = run_interrupted(settings, tmp_path / "run", InterruptedBeforeTheFirstRound)
     assert RunFolder(stopped.folder).rows() == []
-    assert not list((tmp_path / "run").glob("checkpoints/*/*.ckpt"))
+    assert not list((tmp_path / "run").glob("checkpoints/*/*.safetensors"))
     resumed = fedrf.run(resume=tmp_path / "run", local=True)
     assert resumed.finished
     if mode == "sync":
@@ -207,14 +208,21 @@ def test_an_interruption_while_the_target_prepares_for_adaptation(images, tmp_pa
     undisturbed = run_undisturbed(chosen, tmp_path)
     uncache_adapter = round_batches.uncache_adapter
 
+    make_coordinator, coordinators = LocalFederation._make_coordinator, []
+
+    async def remember_coordinator(federation, version):
+        coordinators.append(await make_coordinator(federation, version))
+        return coordinators[-1]
+
     def stop_while_preparing(module):
         channel = module.channel
         module.samples.trunk_outputs = lambda: channel.report_preparation(1, 2) or pytest.fail("not asked to stop")
         if module.schedule.is_target:
-            channel._call("stop")
+            coordinators[-1].roster.stopping = True
         uncache_adapter(module)
 
     with monkeypatch.context() as patch:
+        patch.setattr(LocalFederation, "_make_coordinator", remember_coordinator)
         patch.setattr(round_batches, "uncache_adapter", stop_while_preparing)
         stopped = fedrf.run(None, chosen, out=tmp_path / "run", local=True)
     assert stopped.summary["status"] == "interrupted"

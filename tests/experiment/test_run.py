@@ -74,9 +74,9 @@ def test_a_finished_run_is_not_run_again(finished):
 
 
 def test_two_checkpoint_versions_are_kept_and_the_one_that_is_being_saved(finished):
-    assert len(list(finished.folder.glob("checkpoints/coordinator/*.pickle"))) == 2
+    assert len(list(finished.folder.glob("checkpoints/coordinator/*.safetensors"))) == 2
     for name in ("rendered", "textured", "street", "handwritten"):
-        assert len(list(ClientFiles(finished.folder, name).folder.glob("*.ckpt"))) in (2, 3)
+        assert len(list(ClientFiles(finished.folder, name).folder.glob("0*.safetensors"))) in (2, 3)
 
 
 def test_a_directory_with_a_run_is_not_overwritten(finished):

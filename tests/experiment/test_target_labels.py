@@ -13,6 +13,7 @@ from fedrf.federation import worker
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.envelope import Reply
+from fedrf.protocol.wire import unpack_call
 from tests.conftest import final_weights
 from tests.experiment.conftest import figures, image_settings
 
@@ -27,7 +28,7 @@ class InspectedClient(Client):
         assert holds(self.accuracy, None, labels), "the evaluator has them"
         before = holds(self, self.accuracy, labels)
         self.module.samples.batch(1, 4)
-        self.channel.note((before, holds(self, self.accuracy, labels)))
+        self.channel.note(f"{before} {holds(self, self.accuracy, labels)}")
 
 
 def reachable(start, stop):
@@ -74,12 +75,13 @@ def test_the_target_client_has_no_labels(images, small_images, monkeypatch, more
     for name, expected in (("clinic", True), ("home", False)):
         calls = []
 
-        def call(method, *arguments, calls=calls):
-            calls.append((method, *arguments))
-            return {"greet": (1.0, Reply()), "prepare": False}.get(method)
+        def send(content, calls=calls):
+            call = unpack_call(content, 10**6)
+            calls.append((call.name, *call.arguments))
+            return {"greet": (1.0, Reply()), "prepare": False}.get(call.name)
 
-        worker.run_client(config, ClientInfo(name, ("clinic", "ward"), config.data.target, None), call)
-        assert calls[-1] == ("note", (expected, expected))
+        worker.run_client(config, ClientInfo(name, ("clinic", "ward"), config.data.target, None), send)
+        assert [call for call in calls if call[0] == "note"][-1] == ("note", f"{expected} {expected}")
 
 
 def test_labels_of_the_target_change_nothing_but_its_accuracy(tmp_path):

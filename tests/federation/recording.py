@@ -9,6 +9,7 @@ from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.protocol.envelope import Reply
+from fedrf.protocol.wire import unpack_call
 from fedrf.runtime.local import LocalFederation
 from tests.conftest import TINY
 
@@ -17,15 +18,17 @@ FIXED_SIGMA = {**TINY, "model.sigma": 1.0}
 
 
 class RecordingFederation(LocalFederation):
-    """Records every call to the coordinator, with its arguments and its result."""
+    """Records every call of a client, with its arguments and its result."""
 
     def __init__(self, *arguments):
         self.calls = []
         super().__init__(*arguments)
 
-    def call(self, name, *arguments):
-        answer = super().call(name, *arguments)
-        self.calls.append((name, arguments, answer))
+    def _send(self, content):
+        answer = super()._send(content)
+        call = unpack_call(content, 10**9)
+        has_sender = call.arguments and hasattr(call.arguments[0], "sender")
+        self.calls.append((call.name, call.arguments if has_sender else (call.sender, *call.arguments), answer))
         return answer
 
 
@@ -37,8 +40,9 @@ def run_recorded(overrides, folder):
         federations.append(RecordingFederation(*arguments))
         return federations[-1]
 
-    result = Experiment(config, RunFolder.create(config, folder), False).run(make)
-    return result, [call for call in federations[0].calls if call[0] not in ("poll", "leave", "stop")]
+    with RunFolder.create(config, folder) as owned:
+        result = Experiment(config, owned, False).run(make)
+    return result, [call for call in federations[0].calls if call[0] != "beat"]
 
 
 def exchanges(calls):
@@ -51,10 +55,10 @@ def new_client(config, name, folder, target_samples=None, samples=None):
     sources, target = clients_of(config)
     samples, sigma = samples or load_samples(config, name), config.model.sigma
 
-    def call(method, *arguments):
-        assert method == "greet"
+    def send(content):
+        assert unpack_call(content, 10**6).name == "greet"
         return 1.0 if sigma == "median" else sigma, Reply()
 
     local = samples.without_labels() if name == target else samples
-    channel = Channel(ClientInfo(name, sources, target, folder), call, config.train.rounds)
+    channel = Channel(ClientInfo(name, sources, target, folder), send, config.train.rounds)
     return Client(config, channel, local, Evaluator(samples.labels), target_samples=target_samples)

@@ -72,16 +72,16 @@ def test_stale_messages_are_discounted_and_too_old_ones_are_not_used(tmp_path):
         server = coordinator(
             tmp_path, federation__mode="async", federation__staleness_exponent=1.0, federation__max_staleness=limit
         )
-        await server.exchange(envelope(A, 2, aligner=0 * ONES, version=0))
+        await server.exchange(envelope(A, 2, aligner=ONES, version=0))
         for number in (2, 3):
-            reply = await server.exchange(envelope(B, number, aligner=3 * ONES, version=server.state.aggregate.version))
+            reply = await server.exchange(envelope(B, number, aligner=4 * ONES, version=server.state.aggregate.version))
         return reply, await server.poll(0)
 
     reply, status = run(main(5))
-    np.testing.assert_allclose(reply.parts["aligner"], 2 * ONES, rtol=1e-6)  # (0 · 1/2 + 3 · 1) / (1/2 + 1)
+    np.testing.assert_allclose(reply.parts["aligner"], 3 * ONES, rtol=1e-6)  # (1 · 1/2 + 4 · 1) / (1/2 + 1)
     assert status.staleness == {0: 3}
     reply, _ = run(main(1))
-    np.testing.assert_allclose(reply.parts["aligner"], 2 * ONES, rtol=1e-6)
+    np.testing.assert_allclose(reply.parts["aligner"], 3 * ONES, rtol=1e-6)
 
 
 def test_fedasync_mixes_and_fedbuff_waits_for_a_full_buffer(tmp_path):
@@ -89,11 +89,23 @@ def test_fedasync_mixes_and_fedbuff_waits_for_a_full_buffer(tmp_path):
         server = coordinator(tmp_path, federation__mode="async", federation__aggregation=rule, **more)
         replies = []
         for number, sender in enumerate((A, B, A), start=2):
-            values = number * ONES
-            replies.append(
-                await server.exchange(envelope(sender, number, aligner=values, version=server.state.aggregate.version))
-            )
+            version = server.state.delivered[sender] = server.state.aggregate.version  # as if it had just received it
+            replies.append(await server.exchange(envelope(sender, number, aligner=number * ONES, version=version)))
         return [reply.parts.get("aligner", np.zeros((1, 1)))[0, 0] for reply in replies]
 
     assert run(main("fedasync", federation__mixing=0.5)) == [2.0, 2.5, 3.25]
     assert run(main("fedbuff", federation__buffer=3)) == [0.0, 0.0, 3.0]
+
+
+def test_a_client_cannot_claim_a_newer_model_than_it_has_received(tmp_path):
+    """A received version 0 and claims to have trained from the newest: its W is discounted all the same."""
+
+    async def main(claimed):
+        server = coordinator(tmp_path, federation__mode="async", federation__staleness_exponent=1.0)
+        server.state.delivered[A] = 0
+        for number in (2, 3):
+            await server.exchange(envelope(B, number, aligner=3 * ONES, version=server.state.aggregate.version))
+        return (await server.exchange(envelope(A, 2, aligner=0 * ONES, version=claimed))).parts["aligner"]
+
+    np.testing.assert_array_equal(run(main(2)), run(main(0)))
+    assert run(main(2))[0, 0] > 1.5  # without a discount

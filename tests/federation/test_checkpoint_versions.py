@@ -5,16 +5,25 @@ import asyncio
 import numpy as np
 import pytest
 
+from fedrf.archive import pack
 from fedrf.config.loader import load_config
-from fedrf.federation.checkpoints import CoordinatorFiles, RunTakenOverError
+from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles
 from fedrf.federation.coordinator import Coordinator
+from fedrf.ownership import RunTakenOverError
 from fedrf.protocol.messages import Greeting, Metrics
 from tests.federation.toy_coordinator import BASE, A, B, T, coordinator, envelope, exchange_all, run
 
 
+def write_file(run, client, version):
+    """Write what stands for a client's checkpoint."""
+    path = ClientFiles(run, client).path(version)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pack({"version": version}))
+
+
 def test_a_client_that_was_away_keeps_the_file_that_a_valid_version_refers_to(tmp_path):
     async def main():
-        server = coordinator(tmp_path, federation__mode="async", federation__checkpoint_seconds=0)
+        server = coordinator(tmp_path, begun=True, federation__mode="async", federation__checkpoint_seconds=0)
         needed = []
         for number in range(1, 5):
             await server.exchange(envelope(A, number))
@@ -39,6 +48,7 @@ def test_a_version_is_valid_when_all_clients_have_saved_and_can_be_resumed(tmp_p
         replies = await exchange_all(server, envelope(A, 1, embedding=[0.1, 0]), envelope(B, 1), envelope(T, 1))
         counts = []
         for name in (A, B, T):
+            write_file(tmp_path, name, replies[name].checkpoint_version)
             await server.saved(name, replies[name].checkpoint_version)
             counts.append(server.versions.files.newest)
         return counts
@@ -46,7 +56,8 @@ def test_a_version_is_valid_when_all_clients_have_saved_and_can_be_resumed(tmp_p
     assert run(main()) == [0, 0, 1]
 
     async def resumed():
-        return Coordinator(load_config(None, BASE), (A, B), T, CoordinatorFiles(tmp_path), resume=True)
+        files = CoordinatorFiles(tmp_path)
+        return Coordinator(load_config(None, BASE), (A, B), T, files, files.load())
 
     state, versions = run(resumed()).state, run(resumed()).versions
     assert state.rounds == {A: 1, B: 1, T: 1}
@@ -65,15 +76,15 @@ def test_only_two_versions_are_kept(tmp_path):
 
     assert run(main()) == 4
     assert sorted(path.name for path in (tmp_path / "checkpoints/coordinator").glob("*.*")) == [
-        "000004.pickle",
-        "000005.pickle",
+        "000004.safetensors",
+        "000005.safetensors",
     ]
 
 
 def test_a_coordinator_whose_run_was_taken_over_can_no_longer_write(tmp_path):
     async def main():
         server = coordinator(tmp_path, federation__checkpoint_seconds=0)
-        CoordinatorFiles.claim(tmp_path)
+        (tmp_path / "owner.json").write_text('{"token": "of another process"}')
         await exchange_all(server, *(envelope(name, 1) for name in (A, B, T)))
 
     with pytest.raises(RunTakenOverError):

@@ -201,18 +201,48 @@ def test_bytes_are_counted_both_ways(tmp_path):
     }
 
 
-def test_sync_leaves_out_a_silent_client_after_the_deadline_until_it_returns(tmp_path):
+async def show_signs_of_life(server, *clients):
+    while True:
+        for name in clients:
+            server.liveness.hear(name, 0)
+        await asyncio.sleep(0.01)
+
+
+def test_sync_leaves_out_a_client_that_is_late_but_alive_until_it_returns(tmp_path):
     async def main():
-        server = coordinator(tmp_path, federation__deadline=0.1)
+        server = coordinator(tmp_path, begun=True, federation__deadline=0.1)
+        alive = asyncio.ensure_future(show_signs_of_life(server, A, B, T))
         await exchange_all(server, envelope(A, 1, aligner=ONES), envelope(T, 1))
         late = await server.exchange(envelope(B, 1, aligner=9 * ONES))
         joined = await exchange_all(
             server, envelope(B, late.round + 1, aligner=3 * ONES), envelope(A, 2, aligner=ONES), envelope(T, 2)
         )
+        alive.cancel()
         return late, joined, await server.poll(0)
 
     late, joined, status = run(main())
     np.testing.assert_array_equal(late.parts["aligner"], ONES)  # where the others are, not the late one's own
-    assert status.failures == ["street left in round 0: silent for 0.1 s"]
+    assert status.failures == ["street left in round 0: late by 0.1 s"]
     assert status.present == {T, A, B}
     np.testing.assert_array_equal(joined[T].parts["aligner"], 2 * ONES)
+
+
+def test_sync_waits_for_a_silent_client_and_tells_the_driver(tmp_path):
+    """The driver ends and restarts it; left out, the run would end with other bits."""
+
+    async def main():
+        server = coordinator(tmp_path, begun=True, federation__deadline=0.1)
+        for name in (A, B, T):
+            server.liveness.hear(name, 0)
+        alive = asyncio.ensure_future(show_signs_of_life(server, A, T))
+        waiting = asyncio.ensure_future(exchange_all(server, envelope(A, 1, aligner=ONES), envelope(T, 1)))
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            status = await server.poll(0)
+        alive.cancel()
+        return status, waiting.done(), waiting.cancel()
+
+    status, is_done, _ = run(main())
+    assert not is_done
+    assert list(status.silent) == [B]
+    assert 0.1 < status.silent[B] < 2

@@ -7,6 +7,7 @@ import numpy as np
 from fedrf.config.loader import load_config
 from fedrf.federation.checkpoints import CoordinatorFiles
 from fedrf.federation.coordinator import Coordinator
+from fedrf.ownership import Fence
 from fedrf.protocol.envelope import Envelope
 from fedrf.protocol.messages import Aligner, Classifier, MeanEmbedding
 
@@ -23,9 +24,14 @@ A, B, T = "rendered", "street", "handwritten"
 ONES = np.ones((2, 2), np.float32)
 
 
-def coordinator(tmp_path, **overrides):
+def coordinator(tmp_path, begun=False, **overrides):
+    """Return a coordinator; `begun`: whose clients have greeted."""
     config = load_config(None, {**BASE, **{key.replace("__", "."): value for key, value in overrides.items()}})
-    return Coordinator(config, (A, B), T, CoordinatorFiles.claim(tmp_path))
+    (tmp_path / "owner.json").write_text('{"token": "toy"}')
+    fence = Fence(tmp_path, "toy")
+    server = Coordinator(config, (A, B), T, CoordinatorFiles(tmp_path, fence))
+    server.roster.begun = begun
+    return server
 
 
 def envelope(sender, number, *, embedding=None, aligner=None, classifier=None, phase="round", attempt=0, version=0):

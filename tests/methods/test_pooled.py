@@ -23,6 +23,7 @@ from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.network import DomainModel, NoRandomFeatures
 from fedrf.models.parts import named_parts
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
+from fedrf.protocol.wire import unpack_call
 from tests.methods.toys import (
     COUNTS,
     SOURCES,
@@ -119,9 +120,10 @@ def test_accuracy_of_some_positions_by_hand():
 def opened(tmp_path, method, name):
     """Return the samples that a client of a run is given, and the calls that count samples moved to it."""
     config, calls = load_config(None, toy(tmp_path, method)), []
-    channel = Channel(ClientInfo(name, (POOL,), TARGET, tmp_path), lambda *call: calls.append(call), 1)
+    info = ClientInfo(name, (POOL,), TARGET, tmp_path)
+    channel = Channel(info, lambda content: calls.append(unpack_call(content, 10**6)), 1)
     samples = open_samples(config, channel)
-    return samples, [call for call in calls if call[0] == "count_samples"]
+    return samples, [(call.name, call.sender, *call.arguments) for call in calls if call.name == "count_samples"]
 
 
 @pytest.mark.parametrize("method", ["pooled", *POOL_ALL, "target-oracle"])

@@ -18,7 +18,9 @@ from fedrf.protocol.messages import (
 from fedrf.protocol.sizes import Sizes
 
 CLIENTS = ("a", "b", "t")
-SIZES = Sizes(dim=2, batch_size=4, classifier=6, clients=3, classes=2, statistics="none", rank=1, features=6)
+SIZES = Sizes(
+    dim=2, batch_size=4, classifier=6, clients=3, classes=2, statistics="none", rank=1, features=6, sends_gram=True
+)
 GOOD = np.full(6, 0.4, np.float32)
 
 

@@ -7,6 +7,7 @@ from fedrf.config.loader import load_config
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.network import DomainModel
 from fedrf.models.parts import get_part
+from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Aligner, Classifier, Greeting
 from fedrf.protocol.sizes import Sizes
 from fedrf.tca.random_features import RandomFourierFeatures
@@ -32,6 +33,8 @@ def test_clients_agree_on_the_sizes_of_the_majority():
     assert with_kernel.features == 2  # 2N, whatever clients say
 
 
-def test_values_of_unknown_size_are_not_refused_for_their_shape():
+def test_messages_of_unknown_size_are_refused():
+    """Before clients have agreed on sizes there is no bound on what would be stored."""
     sizes = Sizes.of(load_config(None, {**CONFIG, "model.kernel": "none"}), 3)
-    Aligner("a", 1, 0, np.ones((5, 2), np.float32)).check(sizes)
+    with pytest.raises(BadMessageError, match="aligner of a is not expected in this run, or not yet"):
+        Aligner("a", 1, 0, np.ones((5, 2), np.float32)).check(sizes)

@@ -21,6 +21,7 @@ from fedrf.config.schema import ResourcesConfig
 from fedrf.errors import RunFailedError
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
+from fedrf.ownership import Owner
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 from tests.conftest import TINY, final_weights
 
@@ -69,7 +70,8 @@ def run_with_fault(session, settings, out, fault, federation_class=FaultyFederat
         started.append(federation_class(None if started else fault, session, *arguments))
         return started[-1]
 
-    return Experiment(config, RunFolder.create(config, out), False).run(make), started
+    with RunFolder.create(config, out) as folder:
+        return Experiment(config, folder, False).run(make), started
 
 
 def kill(name):
@@ -155,7 +157,7 @@ def start(tmp_path, settings, *options):
 
 def wait_for_checkpoint(folder, version, process):
     deadline = time.monotonic() + 300
-    while not list((folder / "checkpoints/coordinator").glob(f"*{version}.pickle")):
+    while not list((folder / "checkpoints/coordinator").glob(f"*{version}.safetensors")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -216,7 +218,7 @@ def test_five_clients_get_five_devices_and_halves_share_them(light_session, tmp_
 
     def devices(share):
         config = load_config(None, {**TINY, "resources.gpus_per_client": share, "resources.cpus_per_client": 0.5})
-        federation = RayFederation(light_session, config, names, "t", tmp_path, False)
+        federation = RayFederation(light_session, config, names, "t", Owner.claim(tmp_path).fence, None)
         where = federation.where()
         federation.close()
         return [tuple(where[name]["gpus"]) for name in (*names, "t")], where["coordinator"]["gpus"]

@@ -91,7 +91,7 @@ def finished(folder):
 
 def unfinished(folder):
     """Return the run directories that have a checkpoint but are not finished."""
-    started = {path.parents[2].name for path in folder.glob("trials/*/checkpoints/coordinator/*.pickle")}
+    started = {path.parents[2].name for path in folder.glob("trials/*/checkpoints/coordinator/*.safetensors")}
     return started - set(finished(folder))
 
 

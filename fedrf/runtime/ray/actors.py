@@ -10,7 +10,7 @@ from typing import Any
 from fedrf.config.schema import Config
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
-from fedrf.protocol.envelope import Envelope, Reply
+from fedrf.protocol.envelope import Reply
 from fedrf.runtime.placement import Requirements
 
 SHARED_BYTES = 100_000  # larger arrays are put into shared memory, once for all clients
@@ -28,10 +28,12 @@ class CoordinatorActor(Coordinator):
         """Return process, node and GPUs."""
         return _where()
 
-    async def exchange(self, envelope: Envelope) -> Reply:
+    async def call(self, content: bytes) -> Any:
         """Reply with references to large arrays."""
-        reply = await super().exchange(envelope)
-        return replace(reply, parts={kind: self._share(kind, values) for kind, values in reply.parts.items()})
+        answer = await super().call(content)
+        if not isinstance(answer, Reply):
+            return answer
+        return replace(answer, parts={kind: self._share(kind, values) for kind, values in answer.parts.items()})
 
     def _share(self, kind: str, values: Any) -> Any:
         if values.nbytes < SHARED_BYTES:
@@ -70,18 +72,18 @@ class ClientActor:
         run_client(Config.model_validate(config), info, _link(coordinator), threads, accelerator)
 
 
-def _link(coordinator: Any) -> Callable[..., Any]:
-    """Return a function that calls the coordinator actor and reads shared arrays of its replies."""
+def _link(coordinator: Any) -> Callable[[bytes], Any]:
+    """Return a function that sends a call to the coordinator actor and reads shared arrays of its reply."""
     import ray
 
-    def call(name: str, *arguments: Any) -> Any:
-        answer = ray.get(getattr(coordinator, name).remote(*arguments))
+    def send(content: bytes) -> Any:
+        answer = ray.get(coordinator.call.remote(content))
         if isinstance(answer, Reply):
             parts = {k: ray.get(v) if isinstance(v, ray.ObjectRef) else v for k, v in answer.parts.items()}
             return replace(answer, parts=parts)
         return answer
 
-    return call
+    return send
 
 
 def _where() -> dict[str, Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 from fedrf.config.schema import Config
 from fedrf.errors import reason
-from fedrf.federation.checkpoints import CoordinatorFiles
+from fedrf.federation.checkpoints import CoordinatorFiles, Version
 from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.liveness import STARTUP_FACTOR
+from fedrf.ownership import Fence
 from fedrf.runtime.base import Ended
 from fedrf.runtime.ray.actors import CoordinatorActor
 from fedrf.runtime.ray.session import RaySession
@@ -20,25 +22,27 @@ class RayFederation:
     """The clients and the coordinator of one run, as actors."""
 
     def __init__(
-        self, session: RaySession, config: Config, sources: tuple[str, ...], target: str, run: Path, resume: bool
+        self,
+        session: RaySession,
+        config: Config,
+        sources: tuple[str, ...],
+        target: str,
+        fence: Fence,
+        version: Version | None,
     ) -> None:
-        self.session, self.config, self.sources, self.target, self.run = session, config, sources, target, run
+        self.session, self.config, self.sources, self.target, self.fence = session, config, sources, target, fence
         names = (*sources, target)
         self._pool = session.acquire(names, config.resources)
         self._processes = {name: self._pool.process_of(position) for position, name in enumerate(names)}
         self._running: dict[Any, str] = {}
         self._lost: set[str] = set()
-        try:
-            files = CoordinatorFiles.claim(run)
-        except BaseException:
-            session.give_back(self._pool)
-            raise
-        self._coordinator = self._start_coordinator(files, resume)
+        self._is_started = False
+        self._coordinator = self._start_coordinator(version)
         # Asked now, because the actors do not answer while they run clients.
         actors = {name: self._actor(name) for name in names} | {"coordinator": self._coordinator}
         self._where = {name: actor.where.remote() for name, actor in actors.items()}
 
-    def _start_coordinator(self, files: CoordinatorFiles, resume: bool) -> Any:
+    def _start_coordinator(self, version: Version | None) -> Any:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -46,28 +50,42 @@ class RayFederation:
         # new one without state would answer calls that were meant for the old one.
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0, scheduling_strategy=this_node)
-        return actor.remote(self.config, self.sources, self.target, files, resume)
+        files = CoordinatorFiles(self.fence.run, self.fence)
+        return actor.remote(self.config, self.sources, self.target, files, version)
 
     def _actor(self, name: str) -> Any:
         return self._pool.actors[self._processes[name]]
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a method of the coordinator; raise `ConnectionError` if its process died."""
+        """Call a method of the coordinator; raise `ConnectionError` if its process died or does not answer."""
         import ray
 
+        limit = STARTUP_FACTOR * self.config.federation.deadline
+        if self._is_started:
+            limit = self.config.federation.deadline
         try:
-            return ray.get(getattr(self._coordinator, name).remote(*arguments))
+            answer = ray.get(getattr(self._coordinator, name).remote(*arguments), timeout=limit)
+            self._is_started = True
+            return answer
+        except ray.exceptions.GetTimeoutError:
+            raise ConnectionError(f"the coordinator was lost: it has not answered for {limit:g} s") from None
         except ray.exceptions.RayActorError as error:
             raise ConnectionError(f"the coordinator was lost: {reason(error)}") from error
 
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
         """Start a client; if Ray is restarting its actor, as soon as that is done."""
-        info = ClientInfo(name, self.sources, self.target, self.run, attempt, checkpoint)
+        info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
         actor, config = self._actor(name), self.config.model_dump(mode="json")
         # A call to a restarting actor fails unless Ray may retry it. `where` may be retried, and `run` waits for it.
         ready = actor.where.options(max_task_retries=-1).remote()
         reference = actor.run.remote(config, info, self._coordinator, self._pool.requirements, ready)
         self._running[reference] = name
+
+    def end(self, name: str) -> None:
+        """End the process of a client, also if it is frozen; Ray starts another one."""
+        import ray
+
+        ray.kill(self._actor(name), no_restart=False)
 
     def where(self) -> dict[str, dict[str, Any]]:
         """Return process, node and GPUs of the coordinator and of every client, as they were at the start."""

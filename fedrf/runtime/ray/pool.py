@@ -70,7 +70,7 @@ class ActorPool:
             num_gpus=bundle.pop("GPU", 0),
             resources=bundle,
             max_concurrency=self.requirements.clients_per_actor,
-            max_restarts=self.requirements.max_restarts,
+            max_restarts=-1,  # the driver counts restarts, by client and hour
             scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, index),
         )
         return actor.remote()
