@@ -146,7 +146,10 @@ def test_rounds_do_not_begin_before_all_clients_have_greeted(tmp_path):
 
 def test_the_limit_of_a_call_grows_with_the_model(tmp_path):
     async def main():
-        return [largest_call((await started(tmp_path, model__num_features=500, model__dim=dim)).state.sizes) for dim in (2, 1000)]
+        return [
+            largest_call((await started(tmp_path, model__num_features=500, model__dim=dim)).state.sizes)
+            for dim in (2, 1000)
+        ]
 
     small, large = run(main())
     assert 1_000_000 < small < 1_200_000

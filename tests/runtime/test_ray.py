@@ -21,7 +21,7 @@ from fedrf.config.schema import ResourcesConfig
 from fedrf.errors import RunFailedError
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
-from fedrf.ownership import Owner
+from fedrf.ownership import Fence
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 from tests.conftest import TINY, final_weights
 
@@ -218,7 +218,7 @@ def test_five_clients_get_five_devices_and_halves_share_them(light_session, tmp_
 
     def devices(share):
         config = load_config(None, {**TINY, "resources.gpus_per_client": share, "resources.cpus_per_client": 0.5})
-        federation = RayFederation(light_session, config, names, "t", Owner.claim(tmp_path).fence, None)
+        federation = RayFederation(light_session, config, names, "t", Fence(tmp_path, ""), None)
         where = federation.where()
         federation.close()
         return [tuple(where[name]["gpus"]) for name in (*names, "t")], where["coordinator"]["gpus"]

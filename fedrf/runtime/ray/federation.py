@@ -21,6 +21,8 @@ CLOSE_SECONDS = 10.0
 class RayFederation:
     """The clients and the coordinator of one run, as actors."""
 
+    coordinator_class = CoordinatorActor
+
     def __init__(
         self,
         session: RaySession,
@@ -49,7 +51,7 @@ class RayFederation:
         # On the node of the driver, because both write to the run directory. Ray must not restart the coordinator: a
         # new one without state would answer calls that were meant for the old one.
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actor = ray.remote(CoordinatorActor).options(num_cpus=0, max_restarts=0, scheduling_strategy=this_node)
+        actor = ray.remote(self.coordinator_class).options(num_cpus=0, max_restarts=0, scheduling_strategy=this_node)
         files = CoordinatorFiles(self.fence.run, self.fence)
         return actor.remote(self.config, self.sources, self.target, files, version)
 
