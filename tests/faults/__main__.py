@@ -1,0 +1,79 @@
+"""Run many random faults and write the table of docs/reliability.md: `python -m tests.faults [COUNT] [FIRST_SEED]`."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import ray
+from rich.console import Console
+
+from tests.faults.schedules import FaultySession, draw, run_schedule, undisturbed_weights
+
+PAGE = Path("docs/reliability.md")
+GOOD = ("same bits", "complete")
+
+
+def main(count: int, first: int) -> int:
+    """Run the schedules of `count` seeds; return how many ended in another way than they should."""
+    console, outcomes = Console(highlight=False), defaultdict(list)
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))
+    ray.init(address="local", num_cpus=8, num_gpus=5, include_dashboard=False, log_to_driver=False)
+    try:
+        undisturbed = undisturbed_weights(folder)
+        with FaultySession() as session:
+            for seed in range(first, first + count):
+                schedule = draw(seed)
+                try:
+                    outcome = run_schedule(schedule, folder / str(seed), session, undisturbed)
+                except Exception as error:
+                    console.print(f"{seed}: {schedule} failed: {error!r}", markup=False)
+                    outcomes[schedule.role, schedule.point].append((schedule, f"error: {error!r}"))
+                    continue
+                finally:
+                    if seed > first:
+                        shutil.rmtree(folder / str(seed - 1), ignore_errors=True)
+                text = outcome.text if outcome.has_struck else f"{outcome.text}, not reached"
+                outcomes[schedule.role, schedule.point].append((schedule, text))
+                console.print(f"{seed}: {' '.join(map(str, schedule))}: {text}, {outcome.seconds:.0f} s", markup=False)
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+    table = render(outcomes, count)
+    console.print(table, markup=False)
+    write(table)
+    return sum(text.split(",")[0] not in GOOD for results in outcomes.values() for _, text in results)
+
+
+def render(outcomes, count: int) -> str:
+    """Return the table as Markdown."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    lines = [
+        f"{count} random faults, commit {commit.strip()}. Numbers are runs; those whose fault was not reached are not "
+        "counted.",
+        "",
+        "| process | point | killed | frozen | sync: same bits | async: complete | other |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for (role, point), results in sorted(outcomes.items()):
+        reached = [(schedule, text) for schedule, text in results if not text.endswith("not reached")]
+        kinds = [sum(schedule.kind == kind for schedule, _ in reached) for kind in ("kill", "freeze")]
+        verdicts = [sum(text == good for _, text in reached) for good in GOOD]
+        others = sorted({text for _, text in reached if text not in GOOD})
+        lines.append(f"| {role} | {point} | {' | '.join(map(str, (*kinds, *verdicts)))} | {'; '.join(others)} |")
+    return "\n".join(lines)
+
+
+def write(table: str) -> None:
+    """Replace the table in the page."""
+    text = PAGE.read_text()
+    pattern = r"(<!-- faults -->\n).*?(<!-- end -->)"
+    PAGE.write_text(re.sub(pattern, lambda found: f"{found[1]}{table}\n{found[2]}", text, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    sys.exit(min(1, main(*(numbers + [200, 0][len(numbers) :]))))
