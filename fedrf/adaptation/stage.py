@@ -24,6 +24,7 @@ from fedrf.adaptation.evaluation import PREDICTION_BATCH, Figures
 from fedrf.adaptation.information import information
 from fedrf.adaptation.pseudo_labels import OwnView, pseudo_labels, support
 from fedrf.config.schema import Config
+from fedrf.data.draws import Draws
 from fedrf.models.extractors.two_scales import UpperBlocks
 from fedrf.models.network import Batch, DomainModel
 from fedrf.models.parts import parameters_of
@@ -37,6 +38,13 @@ MIN_SAMPLES = 7  # for each class, on average
 class TargetStage:
     """Adaptation, one step at a time.
 
+    Parameters
+    ----------
+    config
+        The configuration.
+    draws
+        Chooses how feature maps are warped.
+
     Attributes
     ----------
     is_last
@@ -49,8 +57,8 @@ class TargetStage:
         Figures of the steps so far.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.settings, self.seed = config.adapt, config.seed
+    def __init__(self, config: Config, draws: Draws) -> None:
+        self.settings, self.draws = config.adapt, draws
         self.is_last = config.adapt.when == "last"
         self.initial_rows: TrunkRows | None = None
         self.declined = ""
@@ -113,8 +121,7 @@ class TargetStage:
         is_cached = getattr(extractor, "adapter_is_applied", False)
         if not self.settings.consistency or not isinstance(extractor.adapter, UpperBlocks) or is_cached:
             return None
-        # The random numbers depend on seed and step alone, so resuming needs no state.
-        return extractor.adapter.augmented(batch.inputs, np.random.RandomState([self.seed, number, 0x3A4F]))
+        return extractor.adapter.augmented(batch.inputs, self.draws.random(number, 0x3A4F))
 
     @torch.no_grad()
     def _renew_labels(self, model: DomainModel, rows: TrunkRows, number: int) -> None:

@@ -24,6 +24,7 @@ from fedrf.adaptation.model_scores import MODEL_SCORES, model_scores
 from fedrf.adaptation.stage import TargetStage
 from fedrf.config.registry import AGGREGATION_RULES
 from fedrf.config.schema import Config
+from fedrf.data.draws import Draws
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
@@ -105,8 +106,9 @@ class Client:
             extractor = make_extractor(settings.extractor, samples.content.shape, settings.weights)
             random_state = torch.get_rng_state()
         is_frozen = settings.sharing == "frozen"
-        stage = self._stage(extractor)
-        local = self._local_samples(extractor, samples, target_samples, stage)
+        draws = Draws(seed, self.config.federation.private_batches)
+        stage = self._stage(extractor, draws)
+        local = self._local_samples(extractor, samples, target_samples, stage, draws)
         cached = CachedExtractor(extractor.adapter, extractor.out_features, adapter_is_applied=is_frozen)
         width = self._kernel_width(cached, local)
         size = extractor.out_features if settings.kernel == "none" else 2 * settings.num_features
@@ -125,17 +127,22 @@ class Client:
         cached.adapter.requires_grad_(self.schedule.learns_extractor)
         return module, welcome
 
-    def _stage(self, extractor: Extractor) -> TargetStage | None:
+    def _stage(self, extractor: Extractor, draws: Draws) -> TargetStage | None:
         """Return the adaptation at the target, unless it is switched off or has nothing to train after the rounds."""
         if not self.schedule.is_target or self.config.adapt.when == "never":
             return None
         if self.config.adapt.when == "last" and not list(extractor.adapter.parameters()):
             self._note("no adaptation after the rounds, because the extractor has no parameters to train")
             return None
-        return TargetStage(self.config)
+        return TargetStage(self.config, draws)
 
     def _local_samples(
-        self, extractor: Extractor, samples: Samples, target_samples: Samples | None, stage: TargetStage | None
+        self,
+        extractor: Extractor,
+        samples: Samples,
+        target_samples: Samples | None,
+        stage: TargetStage | None,
+        draws: Draws,
     ) -> LocalSamples:
         settings = self.config.model
 
@@ -160,7 +167,7 @@ class Client:
             samples.labels,
             training,
             self.info.position,
-            self.config.seed,
+            draws,
             self.accuracy,
             self.config.track.select,
             partial(compute, extractor.trunk, samples) if needs_trunk else lambda: rows,
@@ -173,6 +180,7 @@ class Client:
         share = self.config.data.validation
         if samples.labels is None or not share:
             return np.arange(len(samples)), np.arange(0)
+        # From the seed even if batches are private: with a secret, each run would send Σℓ of other samples.
         random = np.random.RandomState([self.config.seed, self.info.position, 0x5C0E])
         training, held_out = hold_out(samples.labels, share, random)
         if not len(held_out):

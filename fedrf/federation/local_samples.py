@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +11,7 @@ from fedrf.adaptation.evaluation import Accuracy, Figures, figures_of, predict
 from fedrf.adaptation.held_out import HeldOut
 from fedrf.adaptation.model_scores import MODEL_SCORES, model_scores
 from fedrf.adaptation.scores import evenly
+from fedrf.data.draws import Draws
 from fedrf.data.partition import Integers
 from fedrf.data.samples import Labels
 from fedrf.models.network import Batch, DomainModel
@@ -33,8 +33,8 @@ class LocalSamples:
         Positions of the samples to train with.
     position
         The position of the client among all clients.
-    seed
-        The seed of the run.
+    draws
+        Chooses the samples of a batch.
     accuracy
         Computes the accuracy of predictions for all samples.
     select
@@ -53,7 +53,7 @@ class LocalSamples:
         labels: Labels | None,
         training: Integers,
         position: int,
-        seed: int,
+        draws: Draws,
         accuracy: Accuracy,
         select: str,
         trunk_outputs: Callable[[], TrunkRows],
@@ -63,14 +63,14 @@ class LocalSamples:
         self.rows, self.training, self.accuracy, self.select = rows, training, accuracy, select
         self.trunk_outputs, self.held_out, self.target_rows = trunk_outputs, held_out, target_rows
         self.labels = None if labels is None else torch.from_numpy(labels)
-        self._position, self._seed = position, seed
+        self._position, self.draws = position, draws
 
     def batch(self, number: int, size: int) -> Batch:
-        """Return the samples of one round. They depend on seed, client and round alone, so resuming needs no state."""
+        """Return the samples of one round; each epoch has a new order."""
         count = len(self.training)
         size = min(size, count)
         epoch, index = divmod(number - 1, max(1, count // size))
-        order = np.random.RandomState([self._seed, self._position, epoch, 0xDA7A]).permutation(count)
+        order = self.draws.random(self._position, epoch, 0xDA7A).permutation(count)
         rows = torch.from_numpy(self.training[order[index * size : (index + 1) * size]])
         labels = None if self.labels is None else self.labels[rows]
         return Batch(number, rows, self.rows[rows], labels, self._target_batch(number, size))
@@ -78,7 +78,7 @@ class LocalSamples:
     def _target_batch(self, number: int, size: int) -> Tensor | None:
         if self.target_rows is None:
             return None
-        random = np.random.RandomState([self._seed, number, 0xF0E1])
+        random = self.draws.random(number, 0xF0E1)
         return self.target_rows[random.permutation(len(self.target_rows))[:size]]
 
     def training_pieces(self) -> Iterator[Tensor]:
@@ -86,8 +86,11 @@ class LocalSamples:
         return self.rows.pieces(self.training, PIECE)
 
     def some_positions(self) -> Integers:
-        """Return the positions of at most `PIECE` samples to train with, evenly spaced among all of them."""
-        positions: Integers = self.training[evenly(len(self.training), PIECE)]
+        """Return the positions of at most `PIECE` samples to train with: evenly spaced, or drawn from the secret."""
+        count = len(self.training)
+        is_private = self.draws.secret is not None
+        chosen = self.draws.random(0x517E).permutation(count)[:PIECE] if is_private else evenly(count, PIECE)
+        positions: Integers = self.training[chosen]
         return positions
 
     def evaluate(self, model: DomainModel, is_target: bool) -> Figures:

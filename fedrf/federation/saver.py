@@ -59,6 +59,7 @@ class Saver(Callback):
             "progress": self.channel.progress.state_dict(),
             "stage": stage.state_dict() if stage else None,
             "target_mean": held_out.target_mean if held_out else None,
+            "secret": self.module.samples.draws.secret,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -72,6 +73,9 @@ class Saver(Callback):
             stage.load_state_dict(state_dict["stage"])
         if held_out:
             held_out.target_mean = state_dict["target_mean"]
+        draws = module.samples.draws
+        if draws.secret is not None:  # a checkpoint from before the key was set has none
+            draws.secret = state_dict.get("secret") or draws.secret
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the client join the others."""

@@ -8,6 +8,7 @@ import pytest
 import fedrf
 from fedrf.adaptation.stage import TargetStage
 from fedrf.config.loader import load_config
+from fedrf.data import draws
 from fedrf.data.domains import resolve_data
 from fedrf.errors import RunFailedError
 from fedrf.experiment.driver import Experiment
@@ -71,6 +72,18 @@ def test_an_interrupted_run_is_saved_and_continued(tmp_path, mode):
     if mode == "sync":
         undisturbed = run_undisturbed({**slow, "federation.delays": {}}, tmp_path)
         assert final_weights(resumed) == final_weights(undisturbed)
+
+
+def test_private_batches_continue_with_the_secret_of_the_checkpoint(tmp_path, monkeypatch):
+    """The resumed clients draw another secret at first: only that of their checkpoints gives the same bits."""
+    private = {**SYNC, "federation.private_batches": True, "train.rounds": 8}
+    monkeypatch.setattr(draws, "new_secret", lambda: b"a" * 32)
+    undisturbed = run_undisturbed(private, tmp_path)
+    slow = {**private, "federation.delays": {"street": 0.05, "rendered": 0.05}}
+    assert run_interrupted(slow, tmp_path / "run", InterruptedInARound).summary["rounds"] < 8
+    monkeypatch.setattr(draws, "new_secret", lambda: b"b" * 32)
+    assert final_weights(fedrf.run(resume=tmp_path / "run", local=True)) == final_weights(undisturbed)
+    assert final_weights(run_undisturbed(private, tmp_path / "b")) != final_weights(undisturbed)
 
 
 def test_a_second_signal_ends_the_run_at_once(tmp_path):
