@@ -7,6 +7,7 @@ those that train in rounds the same number of them. Target labels are used only 
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -29,6 +30,7 @@ TARGETS = ("rendered", "textured", "street")
 def main() -> None:
     """Run all methods on all targets and print one table."""
     console, start = Console(), time.monotonic()
+    warnings.filterwarnings("ignore", ".*private_batches")  # all clients are here
     folder = Path(mkdtemp(prefix="fedrf-demo-"))
     console.print("Starting Ray and four clients ...")
     results: dict[tuple[str, str], RunResult] = {}

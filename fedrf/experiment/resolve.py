@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrf.config.loader import load_config
-from fedrf.config.registry import EXTRACTORS, SCORES
+from fedrf.config.registry import EXTRACTORS, METHODS, SCORES
 from fedrf.config.schema import WEIGHTS, Config, ModelConfig
 from fedrf.data.domains import clients_of, locate_all, resolve_data
 from fedrf.experiment.tracking import check_tracking
@@ -39,7 +39,22 @@ def warnings_about(config: Config) -> list[str]:
         warnings.append(f"model.weights=none: {config.model.extractor} has random weights, and its features say little")
     if SCORES.find(select).caution:
         warnings.append(f"track.select={select}: {SCORES.find(select).caution}")
+    if (setting := _batch_messages(config)) and not config.federation.private_batches:
+        warnings.append(
+            f"{setting}: messages are about batches that the seed determines, so the coordinator can compute features "
+            "of single samples; real sites need federation.private_batches=true (SECURITY.md)"
+        )
     return warnings
+
+
+def _batch_messages(config: Config) -> str:
+    """Return the setting because of which clients send something about each batch; empty if they do not."""
+    method = METHODS.find(config.method)
+    if not config.train.rounds or config.federation.embeddings_from == "none" or method.pooling != "none":
+        return ""
+    if method.message.kind != "mean_embedding":
+        return f"method={config.method}"
+    return "" if config.align.message == "exact" else f"align.message={config.align.message}"
 
 
 def _absolute_weights(model: ModelConfig) -> ModelConfig:
