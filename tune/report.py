@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedrf.experiment.display import percent, size
-from fedrf.experiment.report import STYLE, as_svg, embedded
+from fedrf.experiment.drawing import as_svg, embedded, literal
+from fedrf.experiment.report import STYLE
 from fedrf.files import write_atomically
 from tune.plan import SweepPlan
 from tune.results import TrialResult, format_value, ranked, symbol
@@ -47,7 +48,7 @@ def write_report(folder: Path, summary: dict[str, Any], results: Sequence[TrialR
     """Write the page, and each of its plots also as an SVG file."""
     plots = {key: draw(results, key, parameter, plan) for key, parameter in plan.space.items()} if results else {}
     for key, plot in plots.items():
-        (folder / f"{key}.svg").write_text(plot)
+        (folder / f"{key}.svg").write_text(plot, encoding="utf-8")
     page = TEMPLATE.render(
         summary=summary,
         select=plan.config.track.select,
@@ -60,7 +61,7 @@ def write_report(folder: Path, summary: dict[str, Any], results: Sequence[TrialR
         percent=percent,
         size=size,
     )
-    write_atomically(folder / "report.html", lambda path: path.write_text(page))
+    write_atomically(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8"))
 
 
 def draw(results: Sequence[TrialResult], key: str, parameter: Parameter, plan: SweepPlan) -> str:
@@ -96,7 +97,10 @@ def _by_method(results: Sequence[TrialResult], key: str) -> dict[str, list[Trial
 
 def _draw_series(axis: Axes, trials: Sequence[TrialResult], key: str, measure: str, method: str) -> None:
     """Draw finished trials, stopped ones in grey, and means with deviations where several trials share a value."""
-    for status, colour, label in (("stopped early", "0.75", "stopped early"), ("finished", None, method or "finished")):
+    for status, colour, label in (
+        ("stopped early", "0.75", "stopped early"),
+        ("finished", None, literal(method or "finished")),
+    ):
         drawn = [trial for trial in trials if trial.status == status and getattr(trial, measure) is not None]
         if not drawn:
             continue
@@ -122,4 +126,4 @@ def _draw_means(axis: Axes, groups: dict[Any, list[float]], label: str) -> None:
 def _positions(values: Sequence[Any]) -> list[Any]:
     """Return numbers if all values are numbers, else text."""
     is_number = all(type(value) in (int, float) for value in values)
-    return [float(value) for value in values] if is_number else [str(value) for value in values]
+    return [float(value) for value in values] if is_number else [literal(str(value)) for value in values]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fedrf.comparison.results import Comparison
 from fedrf.comparison.tasks import Task
 from fedrf.comparison.variants import Variant, format_value
-from fedrf.experiment.report import as_svg
+from fedrf.experiment.drawing import as_svg, literal
 from fedrf.files import write_atomically
 
 LOG_SCALE_RATIO = 100.0  # ratio of the largest to the smallest value from which the axis is logarithmic
@@ -23,7 +23,9 @@ def write_plots(comparison: Comparison) -> list[str]:
     names = []
     for key in comparison.plan.varied_keys:
         names.append(f"{key}.svg")
-        write_atomically(comparison.folder / names[-1], partial(Path.write_text, data=draw(comparison, key)))
+        write_atomically(
+            comparison.folder / names[-1], partial(Path.write_text, data=draw(comparison, key), encoding="utf-8")
+        )
     return names
 
 
@@ -59,7 +61,7 @@ def _draw_mean(
     if points:
         xs, heights, spreads = zip(*points, strict=True)
         bars = [100 * (spread or 0.0) for spread in spreads]
-        axis.errorbar(xs, heights, bars, fmt="o-", color=colour, capsize=3, markersize=4, label=method)
+        axis.errorbar(xs, heights, bars, fmt="o-", color=colour, capsize=3, markersize=4, label=literal(method))
 
 
 def _draw_task(
@@ -70,7 +72,8 @@ def _draw_task(
     points = sorted((x, 100 * value) for x, value in means if value is not None)
     if points:
         axis.plot(*zip(*points, strict=True), color=colour, linewidth=0.7, alpha=0.5)
-        axis.annotate(task.label, points[-1], (4, 0), textcoords="offset points", fontsize=6, va="center", color=colour)
+        name = literal(task.label)
+        axis.annotate(name, points[-1], (4, 0), textcoords="offset points", fontsize=6, va="center", color=colour)
 
 
 def _set_positions(axis: Axes, values: list[Any]) -> dict[str, float]:
@@ -86,6 +89,6 @@ def _set_positions(axis: Axes, values: list[Any]) -> dict[str, float]:
                 axis.set_xscale("log")
             else:
                 axis.set_xscale("symlog", linthresh=min(positive))
-    axis.set_xticks(list(positions.values()), list(positions))
+    axis.set_xticks(list(positions.values()), [literal(name) for name in positions])
     axis.minorticks_off()
     return positions

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedrf.experiment.display import percent, size
+from fedrf.experiment.drawing import as_svg, embedded, literal
 from fedrf.experiment.results import RunFolder
 from fedrf.files import write_atomically
 
@@ -55,7 +54,7 @@ def write_report(folders: Sequence[Path], out: Path) -> None:
     """Write one page about the runs in these directories."""
     runs = [_describe(path) for path in folders]
     page = TEMPLATE.render(runs=runs, style=STYLE, size=size, percent=percent)
-    write_atomically(out, lambda path: path.write_text(page))
+    write_atomically(out, lambda path: path.write_text(page, encoding="utf-8"))
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -78,27 +77,15 @@ def _curves(rows: list[dict[str, Any]], last_round: int, target: str) -> str:
             for row in rows
             if key in row and not row.get("final") and (key != "accuracy" or row["client"] == target)
         ]
+        lines = {}
         for client in dict.fromkeys(row["client"] for row in plotted):
             points = [(row["round"] + row.get("step", 0), row[key]) for row in plotted if row["client"] == client]
-            axis.plot(*zip(*points, strict=True), label=client, linewidth=1)
+            lines[literal(client)] = axis.plot(*zip(*points, strict=True), linewidth=1)[0]
         if any("step" in row for row in plotted):
             axis.axvline(last_round, color="grey", linewidth=0.8, linestyle=":")
         if plotted and key == "loss":
-            axis.legend(fontsize=7)
+            axis.legend(lines.values(), lines.keys(), fontsize=7)  # by name, else it leaves out those with _ in front
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("round, then adaptation step", fontsize=8)
         axis.tick_params(labelsize=8)
     return embedded(as_svg(figure))
-
-
-def as_svg(figure: Figure) -> str:
-    """Return a figure as the text of an SVG file, which is the same every time."""
-    drawing = io.StringIO()
-    with rc_context({"svg.hashsalt": "fedrf"}):  # identifiers are random otherwise
-        figure.savefig(drawing, format="svg", metadata={"Date": None})
-    return drawing.getvalue()
-
-
-def embedded(svg: str) -> str:
-    """Return the part of an SVG file that is embedded in a page."""
-    return svg[svg.index("<svg") :]

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedrf.experiment.report import as_svg
+from fedrf.experiment.drawing import as_svg
 from fedrf.files import write_atomically
 from fedrf.paper.outcome import HERE, PAPER, Outcome, Table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from fedrf import __version__
-from fedrf.experiment.report import embedded
+from fedrf.experiment.drawing import embedded
 from fedrf.files import write_atomically
 from fedrf.paper.experiments import EXPERIMENTS
 from fedrf.paper.outcome import MODES, Outcome
