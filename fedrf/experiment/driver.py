@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from traceback import format_exception
 from typing import Any
@@ -85,10 +86,7 @@ class Experiment:
             raise
         finally:
             summary = self._summarise(outcome, tracker)
-        # Imported here, because matplotlib is not needed while the run goes on.
-        from fedrf.experiment.report import write_report
-
-        write_report([self.folder.path], self.folder.path / "report.html")
+        self._write_report()
         return RunResult(self.folder.path, self.config, summary)
 
     def _summarise(self, outcome: str, tracker: Tracker) -> dict[str, Any]:
@@ -108,6 +106,18 @@ class Experiment:
         """Record a failure for the summary and in the log."""
         self.failures.append(failure)
         self.folder.log("failure", text=failure, **details)
+
+    def _write_report(self) -> None:
+        """Write report.html; the results are complete without it, so an error is only a warning."""
+        try:
+            # Imported here, because matplotlib is not needed while the run goes on.
+            from fedrf.experiment.report import write_report
+
+            write_report([self.folder.path], self.folder.path / "report.html")
+        except Exception as error:
+            problem = f"{type(error).__name__}: {reason(error)}"
+            text = f"report.html was not written ({problem}); try again with `fedrf report {self.folder.path}`"
+            warnings.warn(text, stacklevel=3)
 
     def _run_with_restarts(self, make: Callable[..., Federation], tracker: Tracker, display: Display) -> str:
         is_resumed = self.resume

@@ -107,6 +107,21 @@ def test_the_summary_of_a_run_without_results():
     assert summary["failures"] == ["lost"]
 
 
+def test_a_page_that_cannot_be_written_is_a_warning_and_the_run_is_finished(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no such font\nin the second line")
+
+    monkeypatch.setattr("fedrf.experiment.report._curves", fail)
+    with pytest.warns(
+        UserWarning, match=r"^report\.html was not written \(RuntimeError: no such font\); try again"
+    ) as w:
+        result = fedrf.run(None, TINY, out=tmp_path / "run", local=True)
+    assert [str(warning.message).count("\n") for warning in w if "report.html" in str(warning.message)] == [0]
+    assert result.finished
+    assert RunFolder(tmp_path / "run").read_summary() == result.summary
+    assert not (tmp_path / "run/report.html").exists()
+
+
 @pytest.fixture
 def old_run(finished, tmp_path):
     """A run directory of an earlier version of fedrf, whose configuration has keys that do not exist any more."""
