@@ -14,7 +14,8 @@ def report(
 ) -> None:
     """Write one HTML page about one or several runs.
 
-    Run directories of earlier versions of fedrf can be reported too.
+    Runs that have not ended are left out, with a warning. Run directories of earlier versions of fedrf can be reported
+    too.
 
     Example: `fedrf report runs/* --out report.html`
     """

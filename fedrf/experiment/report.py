@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,8 +53,25 @@ labels. "Oracle" is the best evaluation, chosen with target labels.</p>
 
 
 def write_report(folders: Sequence[Path], out: Path) -> None:
-    """Write one page about the runs in these directories."""
-    runs = [_describe(path) for path in folders]
+    """Write one page about the runs in these directories, with a warning for each that is left out.
+
+    Raises
+    ------
+    ValueError
+        If none of them holds a run that has ended; then nothing is written.
+    """
+    runs, problems = [], []
+    for path in folders:
+        try:
+            runs.append(_describe(path))
+        except json.JSONDecodeError as error:
+            problems.append(f"{path} has a file that is not complete: {error}")
+        except ValueError as error:
+            problems.append(str(error))
+    if not runs:
+        raise ValueError("; ".join(problems))
+    for problem in problems:
+        warnings.warn(f"left out: {problem}", stacklevel=2)
     page = TEMPLATE.render(runs=runs, style=STYLE, size=size, percent=percent)
     write_atomically(out, lambda path: path.write_text(page, encoding="utf-8"))
 

@@ -72,6 +72,32 @@ def test_runs_of_an_earlier_version_are_reported(tmp_path, monkeypatch, capsys, 
     assert "messages: same/same/same" in page
 
 
+@pytest.mark.filterwarnings("default:left out")
+def test_directories_without_a_run_that_has_ended_are_left_out(tmp_path, monkeypatch, capsys):
+    done, waiting, broken = (write_old_run(tmp_path / name) for name in ("done", "waiting", "broken"))
+    (waiting / "summary.json").unlink()
+    (waiting / "metrics.jsonl").unlink()
+    (broken / "metrics.jsonl").write_text('{"client": "str')  # while it is being written
+    others = [waiting, broken, tmp_path / "notes.txt"]
+    page = tmp_path / "page.html"
+    code, out, err = call(["report", waiting, done, *others[1:], "--out", page], monkeypatch, capsys)
+    assert (code, out) == (0, f"Written to {page}\n")
+    assert "1 run<" in page.read_text()
+    reasons = (
+        "has no summary.json: the run has not ended yet",
+        "has a file that is not complete",
+        "is not a run directory",
+    )
+    for line, path, reason in zip(err.splitlines(), others, reasons, strict=True):
+        assert line.startswith(f"fedrf: warning: left out: {path} {reason}")
+
+    page.unlink()
+    code, out, err = call(["report", *others, "--out", page], monkeypatch, capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert all(f"{path} {reason}" in err for path, reason in zip(others, reasons, strict=True))
+    assert not page.exists()
+
+
 @pytest.mark.parametrize("key", RETIRED)
 def test_an_unfinished_run_of_an_earlier_version_is_not_continued(key, tmp_path, monkeypatch, capsys):
     config = deepcopy(OLD_CONFIG)
