@@ -17,6 +17,7 @@ import typer
 from ray.exceptions import AuthenticationError
 
 from cluster.package import pack
+from cluster.selection import describe_secrets
 from cluster.server import JobServer, notify
 from cluster.submission import FAILED, INTERRUPTED, USAGE_ERROR, Submission
 from cluster.task import Task, read_command
@@ -26,8 +27,9 @@ HELP = """
 Run a command on a Ray cluster as if it ran here: with its output, its exit code, and its run directory.
 
 The working directory is sent along, except what .gitignore and .rayignore list, and except data, runs, sweeps, wandb,
-lightning_logs, run directories, virtual environments and caches. The cluster's `python` must have fedrf and its
-dependencies; copies of `fedrf/` and `tune/` in the working directory take precedence.
+lightning_logs, run directories, virtual environments, caches, and files that may hold secrets (`.env`, `*.key`, `.ssh`
+and others, which a message names). A line `!NAME` in .rayignore sends a file or folder all the same. The cluster's
+`python` must have fedrf and its dependencies; copies of `fedrf/` and `tune/` in the working directory take precedence.
 
 `fedrf run` and `python -m tune` write to a folder below `--runs` on the cluster. When the job has ended, with any exit
 code but 2, this folder is copied to the command's `--out` here, by default runs/ID or sweeps/ID. It also stays on the
@@ -105,9 +107,11 @@ def _run(address: str, name: str, task: Task, settings: dict[str, Any], retries:
     """Send the working directory and the task to the cluster; return the exit code."""
     with TemporaryDirectory() as folder:
         package = Path(folder, "working-directory.zip")
-        count = pack(Path.cwd(), package)
+        selection = pack(Path.cwd(), package)
+        if selection.secrets:
+            notify(describe_secrets(selection.secrets, Path.cwd()))
         server = JobServer(address)
-        notify(f"sending {count} files of {Path.cwd()} to {server.get_address()}")
+        notify(f"sending {len(selection.files)} files of {Path.cwd()} to {server.get_address()}")
         return Submission(server, name, task, {"working_dir": str(package), **settings}).run(retries)
 
 

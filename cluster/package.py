@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from pathspec import GitIgnoreSpec
-
+from cluster.selection import IGNORE_FILES, Selection
 from fedrf.experiment.display import size
 
 MAX_BYTES = 500 * 2**20  # Ray's own limit
-IGNORE_FILES = (".gitignore", ".rayignore")
-# Patterns as in .gitignore. Those with a slash apply only at the top, because `data` may also be a Python package.
-EXCLUDED = (
-    *(".git", ".venv", ".cache", ".*_cache", "__pycache__", "*.egg-info", ".hypothesis"),
-    *("/data", "/runs", "/sweeps", "/wandb", "/lightning_logs"),
-)
-# Files that identify virtual environments and run directories, whatever their names are.
-MARKER_FILES = ("pyvenv.cfg", "metrics.jsonl")
-IgnoreRules = tuple[tuple[Path, GitIgnoreSpec], ...]
 
 
-def files_to_pack(folder: Path) -> list[Path]:
-    """Return all files below `folder` except those that `EXCLUDED`, `MARKER_FILES` and `IGNORE_FILES` exclude."""
-    return list(_walk(folder, ((folder, GitIgnoreSpec.from_lines(EXCLUDED)),)))
-
-
-def _walk(folder: Path, rules: IgnoreRules) -> Iterator[Path]:
-    ignore_files = [folder / name for name in IGNORE_FILES if (folder / name).is_file()]
-    rules += tuple((folder, GitIgnoreSpec.from_lines(file.read_text().splitlines())) for file in ignore_files)
-    for path in sorted(folder.iterdir()):
-        is_folder = path.is_dir()
-        end = "/" if is_folder else ""
-        if any(spec.match_file(path.relative_to(base).as_posix() + end) for base, spec in rules):
-            continue
-        if is_folder:
-            if not path.is_symlink() and not any((path / name).exists() for name in MARKER_FILES):
-                yield from _walk(path, rules)
-        elif path.is_file():
-            yield path
-
-
-def pack(folder: Path, target: Path) -> int:
-    """Write a zip file of `folder` and return the number of its files; raise `ValueError` if Ray would refuse it."""
-    sizes = {path.relative_to(folder): path.stat().st_size for path in files_to_pack(folder)}
+def pack(folder: Path, target: Path) -> Selection:
+    """Write a zip file of `folder` and return what it holds; raise `ValueError` if Ray would refuse it."""
+    selection = Selection(folder)
+    sizes = {path.relative_to(folder): path.stat().st_size for path in selection.files}
     if sum(sizes.values()) > MAX_BYTES:
         entries: Counter[str] = Counter()
         for path, num_bytes in sizes.items():
@@ -58,4 +28,4 @@ def pack(folder: Path, target: Path) -> int:
     with ZipFile(target, "w", ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sizes:
             archive.write(folder / path, path)
-    return len(sizes)
+    return selection
