@@ -11,6 +11,7 @@ from fedrf.config.schema import ResourcesConfig
 from fedrf.errors import reason
 from fedrf.runtime.placement import Requirements, compute_requirements
 from fedrf.runtime.ray.actors import ClientActor
+from fedrf.runtime.ray.auth_token import keep_token_private
 from fedrf.runtime.ray.pool import ActorPool, reserve
 
 
@@ -41,6 +42,8 @@ def _connect(address: str, **settings: Any) -> None:
     try:
         import ray  # takes seconds, and most commands do not need it
 
+        if address == "local":
+            keep_token_private()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
     except Exception as error:
         raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason(error)}") from error
