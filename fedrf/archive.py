@@ -35,7 +35,7 @@ def pack(value: Any, types: Types = ()) -> bytes:
     Parameters
     ----------
     value
-        Numbers, texts, None, NumPy arrays, CPU tensors, instances of `types`, and lists, tuples, sets, dictionaries and
+        Numbers, texts, bytes, None, NumPy arrays, CPU tensors, instances of `types`, and lists, tuples, sets, dictionaries and
         counters of these.
     types
         Dataclasses and named tuples that may occur.
@@ -102,6 +102,8 @@ class _Writer:
             return value
         if isinstance(value, np.ndarray):
             return {"$array": self._store(value, value)}
+        if type(value) is bytes:
+            return {"$bytes": value.hex()}
         if type(value) in self.types:
             names = [item.name for item in fields(value)] if is_dataclass(value) else value._fields
             return {"$type": type(value).__name__, "fields": {name: self.plain(getattr(value, name)) for name in names}}
@@ -155,6 +157,8 @@ class _Reader:
             return self.arrays[str(content)]
         if tag == "$tensor":
             return self._tensor(content)
+        if tag == "$bytes":
+            return bytes.fromhex(content)
         if tag == "$type":
             values = {name: self.value(item, depth + 1) for name, item in plain["fields"].items()}
             return self.types[content](**values)

@@ -30,7 +30,7 @@ ARRAYS = hnp.arrays(
     st.sampled_from(["float32", "float64", "int8", "int16", "int64", "uint8", "bool"]),
     hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
 )
-PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
 KEYS = st.text(max_size=3) | st.integers() | st.tuples(st.text(max_size=2), st.integers())
 VALUES = st.recursive(
     PLAIN | ARRAYS,

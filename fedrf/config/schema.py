@@ -218,6 +218,7 @@ class FederationConfig(Section):
         120.0,
         description="seconds without a sign of life after which a client is restarted; sync: also seconds that the "
         "others wait in a round for one that is late",
+    )
     private_batches: bool = Field(
         False, description="each client draws its batches from a secret, and not from the seed; for real sites"
     )

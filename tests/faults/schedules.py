@@ -34,6 +34,8 @@ SETTINGS = {
     "federation.checkpoint_seconds": 0,
     "federation.deadline": 4,
     "resources.max_restarts": 20,
+    "resources.gpus_per_client": 0,
+    "resources.cpus_per_client": 0.5,  # two federations at a time: that of a driver in another process too
 }
 METHODS = ("fedrf-plus", "fedrf-oneshot")
 CLIENTS = ("rendered", "textured", "street", "handwritten")
@@ -66,8 +68,12 @@ DRIVER_POINTS = {
     "writing figures": ("fedrf.experiment.results:RunFolder.append_rows", "after", 3),
     "writing the summary": ("fedrf.experiment.results:RunFolder.write_summary", "before", 1),
 }
-# In one-shot runs there are no rounds.
-ONLY_IN_ROUNDS = ("training",)
+# The target of these methods trains nothing in the rounds, and one-shot runs have no rounds.
+NOT_REACHED = {
+    ("fedrf-plus", "target"): ("training",),
+    ("fedrf-oneshot", "target"): ("training",),
+    ("fedrf-oneshot", "source"): ("training", "evaluating"),
+}
 
 
 class Schedule(NamedTuple):
@@ -83,9 +89,14 @@ class Schedule(NamedTuple):
     @property
     def role(self) -> str:
         """What the victim is."""
-        return (
-            self.victim if self.victim in ("coordinator", "driver") else "target" if self.victim == TARGET else "source"
-        )
+        return role_of(self.victim)
+
+
+def role_of(victim: str) -> str:
+    """Return what a process is."""
+    if victim in ("coordinator", "driver"):
+        return victim
+    return "target" if victim == TARGET else "source"
 
 
 def points_of(victim: str) -> dict[str, tuple[str, str, int]]:
@@ -100,11 +111,9 @@ def draw(seed: int) -> Schedule:
     rng = random.Random(seed)
     method, mode = rng.choice(METHODS), rng.choice(("sync", "async"))
     victim = rng.choice(("street", "rendered", TARGET, "coordinator", "driver"))
-    points = {
-        name: point for name, point in points_of(victim).items() if method == "fedrf-plus" or name not in ONLY_IN_ROUNDS
-    }
-    point = rng.choice(sorted(points))
-    passings = points[point][2] if method == "fedrf-plus" else min(points[point][2], 2)
+    points = points_of(victim)
+    point = rng.choice(sorted(set(points) - set(NOT_REACHED.get((method, role_of(victim)), ()))))
+    passings = points[point][2] if method == "fedrf-plus" else 1
     # A frozen driver goes on when it is continued; what matters is that others can take over.
     kind = "kill" if victim == "driver" else rng.choice(sorted(SIGNALS))
     return Schedule(method, mode, victim, point, rng.randint(1, passings), kind)
@@ -210,7 +219,6 @@ def run_schedule(schedule: Schedule, out: Path, session: RaySession, undisturbed
         command = [sys.executable, "-m", "tests.faults.driver", ray.get_runtime_context().gcs_address, out, *schedule]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        session.stop_idle()
         result = resume(out, session)
     else:
         config = load_config(None, settings_of(schedule))

@@ -24,4 +24,5 @@ def faulty_session(ray_session):
 def test_a_run_survives_a_fault(faulty_session, tmp_path, undisturbed, seed):
     schedule = draw(seed)
     outcome = run_schedule(schedule, tmp_path / "run", faulty_session, undisturbed)
+    assert outcome.has_struck, schedule
     assert outcome.text == ("same bits" if schedule.mode == "sync" else "complete"), schedule
