@@ -10,7 +10,7 @@ export RAY_DISABLE_USAGE_STATS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export WANDB_MODE ?= offline
 
-.PHONY: demo test test-ray test-others lint format bench clean
+.PHONY: demo test test-ray test-others lint format bench faults clean
 
 demo: $(READY)
 	$(BIN)/python -m fedrf.cli.demo
@@ -46,6 +46,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.sweep
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.backbones
+
+# Hundreds of random faults of real processes, which take an hour or two; writes the table of docs/reliability.md.
+faults: $(READY)
+	FEDRF_FAULTS=10000 $(BIN)/python -m pytest tests/faults/test_messages.py
+	$(BIN)/python -m tests.faults
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -35,8 +35,8 @@ def pack(value: Any, types: Types = ()) -> bytes:
     Parameters
     ----------
     value
-        Numbers, texts, bytes, None, NumPy arrays, CPU tensors, instances of `types`, and lists, tuples, sets, dictionaries and
-        counters of these.
+        Numbers, texts, bytes, None, NumPy arrays, CPU tensors, instances of `types`, and lists, tuples, sets,
+        dictionaries and counters of these.
     types
         Dataclasses and named tuples that may occur.
     """

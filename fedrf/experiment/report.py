@@ -45,6 +45,10 @@ labels. "Oracle" is the best evaluation, chosen with target labels.</p>
 {% for kind, number in run.communication.bytes_by_kind.items() %}<tr><td>{{ kind }}</td>
 <td class="n">{{ size(number) }}</td></tr>{% endfor %}</table>
 {% if run.notes %}<h3>Notes</h3><ul>{% for note in run.notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}
+{% if run.suspicions %}<h3>Messages that were not used</h3>
+<table><tr><th>client</th><th>reason</th><th>times</th></tr>
+{% for client, reasons in run.suspicions.items() %}{% for reason, times in reasons.items() %}<tr><td>{{ client }}</td>
+<td>{{ reason }}</td><td class="n">{{ times }}</td></tr>{% endfor %}{% endfor %}</table>{% endif %}
 {% if run.failures %}<h3>Failures</h3>
 <ul>{% for failure in run.failures %}<li>{{ failure }}</li>{% endfor %}</ul>{% endif %}
 <details><summary>Configuration</summary><pre>{{ run.config }}</pre></details>
