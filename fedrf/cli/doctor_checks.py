@@ -109,7 +109,7 @@ def _ray(address: str | None) -> Check:
         return Check("ray cluster", "ok", "none named: Ray starts on this machine when needed")
     try:
         total = cluster_resources(address)
-    except ConnectionError as error:
+    except (ValueError, ConnectionError) as error:
         return Check("ray cluster", "problem", str(error), "check the address and RAY_AUTH_TOKEN_PATH")
     memory = f"{total.memory_bytes / 1e9:.0f} GB"
     return Check("ray cluster", "ok", f"{total.nodes} nodes, {total.cpus:g} CPUs, {total.gpus:g} GPUs, {memory}")

@@ -127,7 +127,7 @@ def test_a_problem_gives_exit_code_1(quiet, monkeypatch, capsys):
 
 def test_a_cluster_that_does_not_answer_is_a_problem(quiet, monkeypatch):
     def refuse(address):
-        raise ConnectionError(f"no Ray cluster answers at {address!r}")
+        raise ValueError(f"no Ray cluster answers at {address!r}")
 
     monkeypatch.setattr(doctor_checks, "cluster_resources", refuse)
     check = named(run_checks(address="10.0.0.1:6379"))["ray cluster"]

@@ -11,6 +11,7 @@ from fedrf.config.schema import ResourcesConfig
 from fedrf.errors import reason
 from fedrf.runtime.placement import Requirements, compute_requirements
 from fedrf.runtime.ray.actors import ClientActor
+from fedrf.runtime.ray.address import check_address, no_answer
 from fedrf.runtime.ray.auth_token import keep_token_private
 from fedrf.runtime.ray.pool import ActorPool, reserve
 
@@ -25,7 +26,7 @@ class ClusterResources(NamedTuple):
 
 
 def cluster_resources(address: str) -> ClusterResources:
-    """Return what the Ray cluster at `address` offers; raise `ConnectionError` if it does not answer."""
+    """Return what the Ray cluster at `address` offers; raise `ValueError` if it does not answer."""
     _connect(address)
     import ray
 
@@ -39,14 +40,17 @@ def cluster_resources(address: str) -> ClusterResources:
 
 def _connect(address: str, **settings: Any) -> None:
     """Connect to the cluster at `address`, or start Ray on this machine if it is "local"."""
-    try:
-        import ray  # takes seconds, and most commands do not need it
+    check_address(address)
+    import ray  # takes seconds, and most commands do not need it
 
+    try:
         if address == "local":
             keep_token_private()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
     except Exception as error:
-        raise ConnectionError(f"no Ray cluster answers at {address!r}: {reason(error)}") from error
+        if address == "local":
+            raise ConnectionError(f"Ray cannot be started on this machine: {reason(error)}") from error
+        raise no_answer(address, reason(error)) from error
 
 
 class RaySession:
@@ -94,6 +98,10 @@ class RaySession:
             pool = ActorPool(requirements, self._group or reserve(requirements, resources.wait_seconds))
         pool.start_missing(self.actor_class)
         return pool
+
+    def prepare(self, names: Sequence[str], resources: ResourcesConfig) -> None:
+        """Start the actors of the next run; raise `ValueError` if their resources cannot be reserved."""
+        self.give_back(self.acquire(names, resources))
 
     def give_back(self, pool: ActorPool) -> None:
         """Keep the actors of a run that has ended for the next run."""
