@@ -37,6 +37,8 @@ class Dataset(ABC):
         Defaults of configuration keys that differ from those of `fedrf.config.schema`.
     user_defined
         Whether domains and classes depend on the files of the user.
+    quick
+        Whether `load` takes a fraction of a second, because it lists files or reads small ones.
     """
 
     name: ClassVar[str]
@@ -47,6 +49,7 @@ class Dataset(ABC):
     content: ClassVar[Literal["images", "features"]] = "images"
     settings: ClassVar[Mapping[str, Any]] = {}
     user_defined: ClassVar[bool] = False
+    quick: ClassVar[bool] = False
 
     @abstractmethod
     def domains(self, config: DataConfig) -> tuple[str, ...]:
@@ -63,6 +66,10 @@ class Dataset(ABC):
     @abstractmethod
     def load(self, config: DataConfig, domain: str) -> Samples:
         """Read and check all samples of one domain; a `ValueError` names an invalid file or folder."""
+
+    def outline(self, config: DataConfig, domain: str) -> Samples | None:
+        """Return what `load` returns, perhaps without values, for a check before a run; None if that is not quick."""
+        return self.load(config, domain) if self.quick else None
 
     @abstractmethod
     def locate(self, config: DataConfig, domain: str) -> Path | None:

@@ -100,12 +100,18 @@ def load_samples(config: Config, client: str) -> Samples:
 def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
     target = config.target
     domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
-    samples = split_domain(config, domain, _unbalanced(config, domain, load_domain(config, domain), seed), seed)[client]
-    if client != target and samples.labels is None:
-        raise ValueError(f"{domain} is a source and has no labels")
+    samples = share_out(config, domain, load_domain(config, domain), seed)[client]
     samples = samples.standardised() if config.scale == "standard" else samples
     # Files are often sorted by class: without a shuffle, the position of a sample would tell its label.
     return samples.take(np.random.RandomState([seed, crc32(domain.encode()), 0x5F1E]).permutation(len(samples)))
+
+
+def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:
+    """Return the samples of each client of a domain, after the removals of `data.imbalance`."""
+    shares = split_domain(config, domain, _unbalanced(config, domain, samples, seed), seed)
+    if samples.labels is None and shares.keys() - {config.target}:
+        raise ValueError(f"{domain} is a source and has no labels")
+    return shares
 
 
 def _unbalanced(config: DataConfig, domain: str, samples: Samples, seed: int) -> Samples:
@@ -156,8 +162,12 @@ def split_domain(config: DataConfig, domain: str, samples: Samples, seed: int) -
 
 def load_domain(config: DataConfig, domain: str) -> Samples:
     """Return the samples of a domain: at most `data.samples`, without corrupt files if `data.skip_corrupt` is set."""
+    return select_samples(config, domain, DATASETS.find(config.name).load(config, domain))
+
+
+def select_samples(config: DataConfig, domain: str, samples: Samples) -> Samples:
+    """Return the samples that are used of those that a domain has; a `ValueError` if there are too few."""
     dataset = DATASETS.find(config.name)
-    samples = dataset.load(config, domain)
     count, expected = len(samples) + samples.skipped, dataset.expected(config, domain)
     if expected and count not in expected:
         samples = replace(samples, notes=(f"{domain}: {count:,} of {expected[0]:,} samples are present",))

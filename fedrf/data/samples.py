@@ -108,6 +108,11 @@ class Samples:
             size = self.array().nbytes
         return int(size) + (0 if self.labels is None else int(self.labels.nbytes))
 
+    @classmethod
+    def without_values(cls, count: int, labels: Labels | None) -> Samples:
+        """Return samples of which only the number and the labels are known."""
+        return cls.all_of(Arrays(np.empty((count, 0), dtype=np.float32)), labels)
+
     def take(self, positions: NDArray[Any]) -> Samples:
         """Return the samples at these positions."""
         labels = None if self.labels is None else self.labels[positions]

@@ -38,6 +38,7 @@ class DomainNet(PublishedDataset):
     splits = ("train", "test")
     domain_names = DOMAINS
     counts = COUNTS
+    quick = True
 
     def classes(self, config: DataConfig) -> tuple[str, ...]:
         """Return the names of the classes in the lists of the first domain that has lists."""

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrf.config.schema import DataConfig
 from fedrf.data.content import Arrays
 from fedrf.data.dataset import Dataset, abbreviate
 from fedrf.data.feature_files import LABEL_KEYS, list_feature_files, load_features
-from fedrf.data.samples import Samples
+from fedrf.data.samples import Labels, Samples
+
+
+class FileSummary(NamedTuple):
+    """Numbers of rows and columns of a file, and its labels as they are written."""
+
+    rows: int
+    columns: int
+    labels: NDArray[Any] | None
+
+
+def _summary(path: Path) -> FileSummary:
+    """Return the summary of a file, which is read again only after a change."""
+    stat = path.stat()
+    return _read_summary(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache
+def _read_summary(path: Path, size: int, modified: int) -> FileSummary:
+    features, labels = load_features(path)
+    return FileSummary(len(features), features.shape[1], labels)
 
 
 class FeatureFolder(Dataset):
@@ -36,7 +59,7 @@ class FeatureFolder(Dataset):
         classes: set[str] = set()
         numeric = True
         for path in paths:
-            labels = load_features(path).labels
+            labels = _summary(path).labels
             if labels is None:
                 continue
             classes |= {str(label) for label in np.unique(labels)}
@@ -61,9 +84,18 @@ class FeatureFolder(Dataset):
         """Read one domain."""
         path = self.locate(config, domain)
         features, labels = load_features(path)
-        content = Arrays(features.astype(np.float32))
+        return Samples.all_of(Arrays(features.astype(np.float32)), self._numbers(config, path, labels))
+
+    def outline(self, config: DataConfig, domain: str) -> Samples:
+        """Return one domain without its features."""
+        path = self.locate(config, domain)
+        summary = _summary(path)
+        return Samples.without_values(summary.rows, self._numbers(config, path, summary.labels))
+
+    def _numbers(self, config: DataConfig, path: Path, labels: NDArray[Any] | None) -> Labels | None:
+        """Return the position of each label among the classes."""
         if labels is None:
-            return Samples.all_of(content, None)
+            return None
         classes = self.classes(config)
         distinct, positions = np.unique(labels, return_inverse=True)
         for label in distinct:
@@ -71,16 +103,16 @@ class FeatureFolder(Dataset):
                 raise ValueError(
                     f"{path}: label {label} is not one of the classes {abbreviate(classes)}; see data.classes"
                 )
-        return Samples.all_of(content, np.array([classes.index(str(label)) for label in distinct])[positions])
+        return np.array([classes.index(str(label)) for label in distinct])[positions]
 
     def check_together(self, config: DataConfig, domains: Sequence[str]) -> None:
         """Check that all domains have the same number of columns, and that all sources have labels."""
         widths: dict[int, Path] = {}
         for domain in domains:
             path = self.locate(config, domain)
-            features, labels = load_features(path)
-            widths.setdefault(features.shape[1], path)
-            if labels is None and config.target not in ("", domain):
+            summary = _summary(path)
+            widths.setdefault(summary.columns, path)
+            if summary.labels is None and config.target not in ("", domain):
                 raise ValueError(f"{path}: a source needs labels; none found under {', '.join(LABEL_KEYS)}")
         if len(widths) > 1:
             details = " and ".join(f"{width:,} in {path}" for width, path in widths.items())

@@ -82,6 +82,7 @@ class ClassFolders(PublishedDataset):
     """
 
     settings = PHOTO_SETTINGS
+    quick = True
     class_aliases: ClassVar[Mapping[str, str]] = {}
     ignored_classes: ClassVar[Sequence[str]] = ()
 
@@ -148,6 +149,7 @@ class ImageFolder(Dataset):
 
     settings = PHOTO_SETTINGS
     user_defined = True
+    quick = True
     name = "folder"
     about = "your own images: <domain>/<class>/*.jpg"
     origin = "your own folder, data.root"

@@ -28,6 +28,7 @@ class OfficeFeatures(PublishedDataset):
 
     content = "features"
     settings = {"model.extractor": "identity"}
+    quick = True
     kinds: ClassVar[tuple[str, ...]]
     width: ClassVar[int]
 

@@ -15,7 +15,7 @@ from fedrf.data.dataset import Dataset
 from fedrf.data.samples import Samples
 from fedrf.errors import reason
 
-ATTRIBUTES = ("name", "about", "origin", "folders", "splits", "content", "settings", "user_defined")
+ATTRIBUTES = ("name", "about", "origin", "folders", "splits", "content", "settings", "user_defined", "quick")
 
 
 class OutsideDataset(Dataset):

@@ -76,8 +76,9 @@ def test_a_small_version_loads(roots, name):
     for domain in domains:
         path = dataset.locate(config, domain)
         assert path is None if (name, domain) == ("digit-four", "rendered") else path.exists()
-        samples = dataset.load(config, domain)
+        samples, outline = dataset.load(config, domain), dataset.outline(config, domain)
         assert len(samples) == len(samples.labels) == len(samples.content) > 1
+        assert outline is None or np.array_equal(outline.labels, samples.labels)
         assert samples.labels.dtype == np.int64
         assert 0 <= samples.labels.min() < samples.labels.max() < len(classes)
         if dataset.content == "features":

@@ -30,6 +30,14 @@ def test_images_are_greyscale_with_values_from_0_to_1(domains, name):
 
 
 @pytest.mark.parametrize("name", digits.DOMAINS)
+def test_the_outline_has_the_size_of_a_domain_and_its_labels_where_they_matter(domains, name):
+    labels = domains[name][1]
+    assert len(digits.Digits().outline(DataConfig(), name)) == len(labels)
+    for keys in ({"partition": "dirichlet"}, {"imbalance": 2.0}, {"missing_classes": 1}):
+        assert np.array_equal(digits.Digits().outline(DataConfig(**keys), name).labels, labels)
+
+
+@pytest.mark.parametrize("name", digits.DOMAINS)
 def test_classes_are_balanced_and_all_among_the_first_samples(domains, name):
     labels = domains[name][1]
     assert set(labels[:100]) == set(range(drawing.NUM_CLASSES))
