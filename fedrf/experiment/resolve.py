@@ -10,6 +10,7 @@ from fedrf.config.loader import load_config
 from fedrf.config.registry import EXTRACTORS, METHODS, SCORES
 from fedrf.config.schema import WEIGHTS, Config, ModelConfig
 from fedrf.data.domains import clients_of, locate_all, resolve_data
+from fedrf.data.preflight import check_clients
 from fedrf.experiment.tracking import check_tracking
 
 
@@ -26,8 +27,9 @@ def resolve_config(
 
 
 def check_files(config: Config) -> None:
-    """Check that the files of a run are on this machine; on a cluster only clients can check it."""
+    """Check the files of a run on this machine, and the samples of all clients; on a cluster only clients can."""
     locate_all(config.data)
+    check_clients(config)
     if config.model.weights not in WEIGHTS and not Path(config.model.weights).is_file():
         raise ValueError(f"model.weights={config.model.weights}: no such file; allowed too: {', '.join(WEIGHTS)}")
 

@@ -16,6 +16,7 @@ import yaml
 from fedrf.config.loader import RETIRED, load_config
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
+from fedrf.experiment.disk import check_writable
 from fedrf.experiment.environment import now
 from fedrf.files import write_atomically
 from fedrf.ownership import Owner
@@ -81,16 +82,23 @@ class RunFolder:
             stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")[:-3]
             name = f"{config.data.name}-{config.data.target}-{METHODS.find(config.method).name}-{stamp}"
             out = Path("runs") / re.sub(r"[^\w.-]+", "_", name)
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise ValueError(f"--out: {out} is a file") from None
+        cls.check_unused(out)
+        out.mkdir(parents=True, exist_ok=True)
         folder = cls(out).claim()
-        if folder.rows() or any(out.glob("checkpoints/*/*")):
+        try:
+            cls.check_unused(out)  # again: another process may have used it meanwhile
+        except ValueError:
             folder.__exit__()
-            raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
+            raise
         config.save(folder.path / "config.yaml")
         return folder
+
+    @classmethod
+    def check_unused(cls, out: Path) -> None:
+        """Raise a `ValueError` if a directory cannot be that of a new run; nothing is created."""
+        check_writable("--out", out)
+        if cls(out).rows() or any(out.glob("checkpoints/*/*")):
+            raise ValueError(f"--out: {out} already holds a run; continue it with --resume {out}, or name another")
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrf.config.schema import Config
+from fedrf.data.domains import clients_of
+from fedrf.experiment.disk import check_writable
 from fedrf.experiment.driver import Experiment, Observer
 from fedrf.experiment.resolve import check_files, resolve_config, warnings_about
 from fedrf.experiment.results import RunFolder, RunResult
+from fedrf.runtime.base import Federation
 from fedrf.runtime.local import LocalFederation
 
 if TYPE_CHECKING:
@@ -55,36 +58,38 @@ def run(
     observe
         Receives new figures several times a second; the run stops as after Ctrl-C when it returns true.
     """
+    new = None if out is None else Path(out)
     if resume is not None:
         folder = RunFolder.open(Path(resume))
         config, done = folder.config(), folder.read_summary()
         if done is not None and done["status"] == "finished":
             return RunResult(folder.path, config, done)
-        folder.claim()
+        check_writable("--resume", folder.path)
     else:
-        is_here = local or not (session or address or os.environ.get("RAY_ADDRESS"))
-        config = _checked_config(recipe, overrides, seed, is_here)
-        folder = RunFolder.create(config, Path(out) if out is not None else None)
-    with folder:
-        experiment = Experiment(config, folder, resume is not None, observe)
-        if local:
-            return experiment.run(LocalFederation)
-        from fedrf.runtime.ray import RayFederation, RaySession
-
-        with RaySession(address) if session is None else nullcontext(session) as used:
-            return experiment.run(partial(RayFederation, used))
-
-
-def _checked_config(
-    recipe: str | Path | None, overrides: Mapping[str, Any] | Iterable[str], seed: int | None, is_here: bool
-) -> Config:
-    """Return the configuration, after checking files on this machine and warning about suspicious settings."""
-    config = resolve_config(recipe, overrides, seed=seed)
-    if is_here:
+        config = resolve_config(recipe, overrides, seed=seed)
+        if new is None:
+            check_writable("--out", Path("runs"))
+        else:
+            RunFolder.check_unused(new)
+    if local or not (session or address or os.environ.get("RAY_ADDRESS")):  # clients read files of this machine
         check_files(config)
-    for text in warnings_about(config):
-        warnings.warn(text, stacklevel=3)
-    return config
+    if resume is None:
+        for text in warnings_about(config):
+            warnings.warn(text, stacklevel=2)
+    with ExitStack() as stack:
+        if resume is not None:
+            stack.enter_context(folder.claim())
+        federation: Callable[..., Federation] = LocalFederation
+        if not local:
+            from fedrf.runtime.ray import RayFederation, RaySession
+
+            used = session or stack.enter_context(RaySession(address))
+            sources, target = clients_of(config)
+            used.prepare((*sources, target), config.resources)
+            federation = partial(RayFederation, used)
+        # Last, so that what cannot start leaves nothing behind.
+        folder = folder if resume is not None else stack.enter_context(RunFolder.create(config, new))
+        return Experiment(config, folder, resume is not None, observe).run(federation)
 
 
 def run_in(

@@ -38,7 +38,10 @@ def test_a_single_source_gives_one_task(tmp_path):
 
 def test_domains_without_files_are_left_out_with_a_note(tmp_path):
     for name in ("amazon", "webcam"):
-        (tmp_path / "office31" / name).mkdir(parents=True)
-    plan = plan_comparison("office31", [f"data.root={tmp_path}"], methods=["fedavg"], targets=["all"])
+        (tmp_path / "office31" / name / "mug").mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "office31" / name / f"mug/{number}.jpg").touch()
+    keys = [f"data.root={tmp_path}", "data.allow_partial=true"]
+    plan = plan_comparison("office31", keys, methods=["fedavg"], targets=["all"])
     assert domains(plan) == [(("webcam",), "amazon"), (("amazon",), "webcam")]
     assert plan.notes == ("office31: left out, because not there: dslr",)
