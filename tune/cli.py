@@ -14,9 +14,11 @@ from rich.console import Console
 
 from fedrf.cli.exit_codes import INTERRUPTED, run_command
 from fedrf.cli.options import Address, split_recipe
+from fedrf.data.domains import clients_of
 from fedrf.errors import RunFailedError
 from fedrf.experiment.resolve import check_files, resolve_config
-from tune.plan import Search, SweepPlan, plan_sweep, start_or_resume
+from fedrf.runtime.ray import RaySession
+from tune.plan import Search, SweepPlan, check_folder, plan_sweep, start_or_resume
 from tune.results import TrialResult, best, print_results, summarise, write_results
 from tune.space import config_at
 
@@ -112,10 +114,14 @@ def _run_trials(
 ) -> tuple[list[TrialResult], bool]:
     from tune.sweep import run_sweep
 
+    check_folder(plan, folder, resume)
     if not (address or os.environ.get("RAY_ADDRESS")):
         check_files(plan.config)
-    plan = start_or_resume(plan, folder, resume)
-    return run_sweep(plan, folder, resume=resume, address=address, concurrent=concurrent)
+    with RaySession(address) as session:
+        sources, target = clients_of(plan.config)
+        session.check_resources((*sources, target), plan.config.resources)
+        plan = start_or_resume(plan, folder, resume)
+        return run_sweep(plan, folder, resume=resume, concurrent=concurrent)
 
 
 def _save_results(folder: Path, results: list[TrialResult], seconds: float, console: Console) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from fedrf.adaptation.selection import BY_SOURCES
 from fedrf.config.keys import value_of
 from fedrf.config.loader import read_given
 from fedrf.config.schema import Config, Section
+from fedrf.experiment.disk import check_writable
 from fedrf.experiment.resolve import resolve_config
 from fedrf.files import write_atomically
 from tune.space import (
@@ -88,8 +89,9 @@ class SweepPlan(Section):
         return cls.model_validate(yaml.safe_load(path.read_text()))
 
 
-def start_or_resume(plan: SweepPlan, folder: Path, resume: bool) -> SweepPlan:
-    """Save the plan of a new sweep, or return the saved plan of the sweep to resume, which must be the same."""
+def check_folder(plan: SweepPlan, folder: Path, resume: bool) -> SweepPlan:
+    """Return the plan, or the saved plan of the sweep to resume, which must be the same; nothing is written."""
+    check_writable("--out", folder)
     if resume:
         saved = SweepPlan.load(folder)
         for key in set(SweepPlan.model_fields) - {"measured"}:
@@ -101,8 +103,15 @@ def start_or_resume(plan: SweepPlan, folder: Path, resume: bool) -> SweepPlan:
         return saved
     if any((folder / name).exists() for name in ("scout", "trials", "tune", "points.csv")):
         raise ValueError(f"{folder} already holds a sweep; continue it with --resume, or choose another --out")
-    plan.save(folder)
     return plan
+
+
+def start_or_resume(plan: SweepPlan, folder: Path, resume: bool) -> SweepPlan:
+    """Save the plan of a new sweep, or return the saved plan of the sweep to resume."""
+    checked = check_folder(plan, folder, resume)
+    if not resume:
+        plan.save(folder)
+    return checked
 
 
 def plan_sweep(

@@ -28,14 +28,14 @@ from tune.trial import INVALID_SCORE, SCORE, TIME, SharedSetup, Trial, run_lengt
 
 
 def run_sweep(
-    plan: SweepPlan, folder: Path, *, resume: bool = False, address: str | None = None, concurrent: int | None = None
+    plan: SweepPlan, folder: Path, *, resume: bool = False, concurrent: int | None = None
 ) -> tuple[list[TrialResult], bool]:
     """Run all trials, or the remaining ones of a resumed sweep; return their results, and False if interrupted."""
     folder = folder.resolve()
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # see _TuneInterrupts
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # it prints to standard output at any verbosity
-    with RaySession(address) as session:
+    with RaySession() as session:
         if plan.needs_measuring:
             print("Measuring the ranges of γ and σ ...", file=sys.stderr, flush=True)
             measured = measure_ranges(plan.given, "model.sigma" in plan.space, folder / "scout", session)

@@ -31,10 +31,10 @@ def main() -> None:
     """Run all methods on all targets and print one table."""
     console, start = Console(), time.monotonic()
     warnings.filterwarnings("ignore", ".*private_batches")  # all clients are here
-    folder = Path(mkdtemp(prefix="fedrf-demo-"))
     console.print("Starting Ray and four clients ...")
     results: dict[tuple[str, str], RunResult] = {}
     with RaySession() as session:
+        folder = Path(mkdtemp(prefix="fedrf-demo-"))
         for method in METHODS:
             for target in TARGETS:
                 overrides = {"method": method, "data.target": target}

@@ -122,16 +122,21 @@ def run(
     """
     from rich.console import Console
 
+    from fedrf.experiment.disk import check_writable
     from fedrf.paper.rendering import print_outcome
     from fedrf.paper.reproduce import reproduce
     from fedrf.paper.runner import count_gpus
     from fedrf.paper.setting import Setting
+    from fedrf.runtime.ray import check_address
 
     setting = Setting(quick, data_root, _numbers(seeds))
     plans = _plans(_chosen(ids), setting, skip="all" in ids)
-    out.mkdir(parents=True, exist_ok=True)
     processes = jobs or count_gpus() or os.cpu_count() or 1
     cluster = address or os.environ.get("RAY_ADDRESS")
+    if cluster:
+        check_address(cluster)
+    check_writable("--out", out)
+    out.mkdir(parents=True, exist_ok=True)
     outcomes, complete = reproduce(plans, setting, out.resolve(), processes, cluster)
     if json_output:
         print(json.dumps([outcome.as_json() for outcome in outcomes], ensure_ascii=False))

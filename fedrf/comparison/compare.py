@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 from fedrf.comparison.export import write_tables
 from fedrf.comparison.plan import Cell, ComparisonPlan
 from fedrf.comparison.results import CellResult, Comparison
+from fedrf.data.domains import clients_of
 from fedrf.errors import reason
+from fedrf.experiment.disk import check_writable
 from fedrf.experiment.display import percent
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.run import run_in
@@ -35,25 +38,37 @@ def compare(
 
     A run that fails is recorded, and the others continue.
     """
-    _prepare_folder(folder)
+    _check_folder(folder)
     with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        if not local and session is None and (missing := Comparison.open(plan, folder).pending()):
+            session = stack.enter_context(_connect(address, missing))
+        folder.mkdir(parents=True, exist_ok=True)
         busy = f"--out: another comparison is running in {folder}; choose another folder"
         stack.enter_context(locked(folder, busy))
         comparison = Comparison.open(plan, folder)
         pending = comparison.pending()
         printer = ProgressPrinter(len(comparison.runs), len(pending))
         write_tables(comparison)
-        interrupts = stack.enter_context(Interrupts())
-        if pending and not local and session is None:
-            from fedrf.runtime.ray import RaySession
-
-            session = stack.enter_context(RaySession(address))
         for cell in pending:
             if interrupts.wanted or not _run(comparison, cell, local, session, interrupts):
                 return comparison, False
             write_tables(comparison)
             printer.run_ended(cell, comparison.result(cell))
     return comparison, True
+
+
+@contextmanager
+def _connect(address: str | None, cells: list[Cell]) -> Iterator[RaySession]:
+    """Connect to Ray; a `ValueError` if it lacks the resources of one of the runs."""
+    from fedrf.runtime.ray import RaySession
+
+    with RaySession(address) as session:
+        federations = {(*clients_of(cell.config), cell.config.resources.model_dump_json()): cell for cell in cells}
+        for cell in federations.values():
+            sources, target = clients_of(cell.config)
+            session.check_resources((*sources, target), cell.config.resources)
+        yield session
 
 
 def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | None, interrupts: Interrupts) -> bool:
@@ -70,13 +85,11 @@ def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | 
     return result.finished and not interrupts.wanted
 
 
-def _prepare_folder(folder: Path) -> None:
-    """Create the folder of a comparison; refuse one that holds anything else."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out: {folder} is a file")
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, or that holds anything but a comparison."""
+    check_writable("--out", folder)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "comparison.json").exists():
         raise ValueError(f"--out: {folder} is not empty and holds no comparison; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def new_folder(plan: ComparisonPlan) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedrf.comparison.tasks import SourceGrouping, Task, find_tasks
 from fedrf.comparison.variants import OPTIONS, Settings, Variant, find_variants
 from fedrf.config.loader import load_config, read_given
+from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 from fedrf.experiment.resolve import check_files, resolve_config
 
@@ -97,7 +98,7 @@ def plan_comparison(
     vary
         Texts such as ``align.gamma=0.001,0.01``: one value of one key at a time.
     require_files
-        Check that the files of the data set exist on this machine.
+        Check the files of the data set, which are on this machine, and the samples of all clients.
     """
     given = _read_settings(recipe, list(overrides), targets)
     variants, notes = find_variants(given, methods, ablate, vary)
@@ -148,7 +149,8 @@ def _resolve_configs(
             domains = {"data.target": task.target, "data.sources": task.sources}
             config = resolve_config(None, {**given, **variant.settings, **domains})
             configs[task, variant.name] = config
-            files = config.data.model_dump_json() + config.model.weights
+            pooling = METHODS.find(config.method).pooling
+            files = (config.data.model_dump_json(), config.model.weights, pooling)
             if require_files and files not in checked:
                 check_files(config)
                 checked.add(files)

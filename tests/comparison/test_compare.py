@@ -147,25 +147,41 @@ def test_an_interruption_between_two_runs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def feature_files(tmp_path):
-    """Three domains; the last has a class that the others lack, so that a run with it as target fails."""
+    """Three domains; the last has a class that the others lack, so that it cannot be the target."""
     random = np.random.RandomState(0)
     for name, labels in {"a": [0, 1], "b": [0, 1], "c": [0, 1, 2]}.items():
         np.savez(tmp_path / f"{name}.npz", X=random.randn(30, 5), y=np.resize(labels, 30))
     return tmp_path
 
 
-def test_a_failed_run_is_recorded_and_the_others_continue(feature_files, monkeypatch, capsys):
+def test_data_that_one_of_the_runs_cannot_use_is_refused_before_the_first(feature_files, monkeypatch, capsys):
     keys = [*FAST, "data.name=features", f"data.root={feature_files}", "model.extractor=identity"]
-    options = ["--methods", "fedrf-plus,source-only", "--targets", "c,a", "--seeds", "0", "--local", "--json"]
-    code, out, err = call(["compare", *keys, *options, "--out", feature_files / "out"], monkeypatch, capsys)
+    options = ["--methods", "fedrf-plus", "--targets", "a,c", "--local", "--out", feature_files / "out"]
+    code, out, err = call(["compare", *keys, *options], monkeypatch, capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "c.npz: label 2 is not one of the classes 0, 1" in err
+    assert not (feature_files / "out").exists()
+
+
+def test_a_failed_run_is_recorded_and_the_others_continue(tmp_path, monkeypatch, capsys):
+    def run_in(config, *arguments, **options):
+        if config.data.target == "street":
+            raise OSError("no room")
+        return succeed(config, *arguments, **options)
+
+    succeed = module.run_in
+    monkeypatch.setattr(module, "run_in", run_in)
+    options = ["--methods", "fedrf-plus,source-only", "--targets", "street,rendered", "--seeds", "0", "--local"]
+    arguments = ["compare", "digits", *FAST, *options, "--json", "--out", tmp_path / "out"]
+    code, out, err = call(arguments, monkeypatch, capsys)
     assert code == 1
     contents = json.loads(out)
     assert contents["counts"] == {"finished": 2, "failed": 2, "unfinished": 0}
     failed = contents["cells"][0]
-    assert (failed["target"], failed["status"], failed["final"]) == ("c", "failed", None)
-    assert "label 2 is not one of the classes" in failed["error"]
-    assert err.endswith(f"fedrf: 2 of 4 runs failed; see {feature_files}/out/table.csv\n")
-    headline = (feature_files / "out/table.md").read_text().split("\n**")[1]  # the first table
+    assert (failed["target"], failed["status"], failed["final"]) == ("street", "failed", None)
+    assert failed["error"] == "OSError: no room"
+    assert err.endswith(f"fedrf: 2 of 4 runs failed; see {tmp_path}/out/table.csv\n")
+    headline = (tmp_path / "out/table.md").read_text().split("\n**")[1]  # the first table
     assert "| failed |" in headline
     assert "(1 of 2 runs)" in headline
 

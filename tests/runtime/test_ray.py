@@ -16,14 +16,16 @@ import pytest
 import ray
 
 import fedrf
+from fedrf.cli.app import main as fedrf_main
 from fedrf.config.loader import load_config
 from fedrf.config.schema import ResourcesConfig
 from fedrf.errors import RunFailedError
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
 from fedrf.ownership import Fence
-from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
+from fedrf.runtime.ray import ClientActor, RayFederation, RaySession, check_address
 from tests.conftest import TINY, final_weights
+from tune.cli import main as tune_main
 
 pytestmark = pytest.mark.ray
 SYNC = {**TINY, "federation.mode": "sync", "federation.checkpoint_seconds": 0, "train.rounds": 12}
@@ -236,11 +238,34 @@ def test_five_clients_get_five_devices_and_halves_share_them(light_session, tmp_
         ("resources.gpus_per_client", 2, "4 clients need 8 GPUs and Ray has 5; at most 1.25 each"),
         ("resources.cpus_per_client", 3, "4 clients need 12 CPUs and Ray has 8; at most 2 each"),
         ("resources.gpus_per_client", 1.5, r"is 1\.5 GPUs; Ray accepts whole numbers, or less than 1"),
+        ("resources.nodes", {"street": "nowhere"}, "resources.nodes: no node of the cluster offers nowhere"),
     ],
 )
 def test_too_few_resources_fail_at_once_with_what_to_change(light_session, tmp_path, key, value, message):
     with pytest.raises(ValueError, match=message):
         fedrf.run(None, {**TINY, key: value}, out=tmp_path / "run", session=light_session)
+    assert not list(tmp_path.iterdir())
+
+
+def test_comparisons_and_sweeps_with_too_few_resources_leave_nothing_behind(
+    light_session, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    keys = ["digits", "method=fedrf-plus", "resources.gpus_per_client=2"]
+    for command, arguments in ((fedrf_main, ["compare", keys[0], keys[2], "--seeds", "0"]), (tune_main, keys)):
+        monkeypatch.setattr(sys, "argv", ["command", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            command()
+        assert stopped.value.code == 2
+        assert "4 clients need 8 GPUs and Ray has 5; at most 1.25 each" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_address_of_a_cluster_is_accepted(ray_session):
+    address = ray.get_runtime_context().gcs_address
+    check_address(address)
+    check_address(f"localhost:{address.rpartition(':')[2]}")
 
 
 def test_resources_that_others_hold_are_waited_for_only_some_time(light_session, tmp_path, monkeypatch):
@@ -252,6 +277,7 @@ def test_resources_that_others_hold_are_waited_for_only_some_time(light_session,
             fedrf.run(None, {**TINY, "resources.gpus_per_client": 1}, out=tmp_path / "run", session=light_session)
     finally:
         ray.kill(holder)
+    assert not list(tmp_path.iterdir())
 
 
 def test_in_a_given_placement_group_actors_take_what_it_has(light_session):
