@@ -11,13 +11,22 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from tempfile import mkdtemp
 from typing import Any
 
 import torch
 
 import fedrf.federation.worker
-from benchmarks.synthetic import ROUNDS, SAMPLES, SIZES, SOURCES, TARGET, SyntheticSession, load_synthetic, make_config
+from benchmarks.synthetic import (
+    ROUNDS,
+    SAMPLES,
+    SIZES,
+    SOURCES,
+    TARGET,
+    SyntheticSession,
+    load_synthetic,
+    make_config,
+    new_fence,
+)
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.schema import Config
 from fedrf.federation.channel import Channel
@@ -37,7 +46,7 @@ def make_client(config: Config, name: str) -> Client:
     samples = load_synthetic(None, name)
     info = ClientInfo(name, SOURCES, TARGET, Path())
     samples = samples.without_labels() if name == TARGET else samples
-    channel = Channel(info, lambda *_: (1.0, Reply()), config.train.rounds)
+    channel = Channel(info, lambda _: (1.0, Reply()), config.train.rounds)
     return Client(config, channel, samples, Evaluator(samples.labels))
 
 
@@ -98,6 +107,7 @@ def average(clients: dict[str, Client], discrepancies: torch.Tensor, gamma: floa
 def run_federation(federation: Federation) -> dict[str, dict[str, float]]:
     """Run to the end; return for each client its rounds, and milliseconds per round in total and in the exchange."""
     for name in (*SOURCES, TARGET):
+        federation.call("admit", name, 1)
         federation.start(name, 1, None)
     running = {*SOURCES, TARGET}
     while running:
@@ -121,7 +131,7 @@ def median_of(results: dict[str, dict[str, float]], key: str, clients: tuple[str
 
 
 def run_with_ray(session: RaySession, config: Config) -> dict[str, dict[str, float]]:
-    return run_federation(RayFederation(session, config, SOURCES, TARGET, Path(mkdtemp()), False))
+    return run_federation(RayFederation(session, config, SOURCES, TARGET, new_fence(), None))
 
 
 def report(name: str, value: float, unit: str, note: str = "") -> None:
@@ -148,7 +158,7 @@ def report_rounds(session: RaySession, size: str) -> None:
     runs = {
         "sync, Ray": lambda: run_with_ray(session, sync),
         "async, Ray": lambda: run_with_ray(session, asynchronous),
-        "sync, --local": lambda: run_federation(LocalFederation(sync, SOURCES, TARGET, Path(mkdtemp()), False)),
+        "sync, --local": lambda: run_federation(LocalFederation(sync, SOURCES, TARGET, new_fence(), None)),
     }
     for name, run in runs.items():
         results = run()

@@ -15,6 +15,7 @@ from fedrf.config.loader import load_config
 from fedrf.config.schema import Config
 from fedrf.data.content import Arrays
 from fedrf.data.samples import Samples
+from fedrf.ownership import Fence, Owner
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 
 SOURCES, TARGET = ("a", "b", "c", "d"), "t"
@@ -69,12 +70,18 @@ def make_config(size: str, **keys: Any) -> Config:
     return load_config(None, defaults | {key.replace("__", "."): value for key, value in keys.items()})
 
 
+def new_fence() -> Fence:
+    """Return what allows writing to a new folder."""
+    return Owner.claim(Path(mkdtemp())).fence
+
+
 def main() -> None:
     """Start a federation and print a line when a client has completed the first round."""
     config = make_config("0.8 MB", resources__clients_per_actor=int(sys.argv[1]), train__rounds=2)
     with SyntheticSession() as session:
-        federation = RayFederation(session, config, SOURCES, TARGET, Path(mkdtemp()), False)
+        federation = RayFederation(session, config, SOURCES, TARGET, new_fence(), None)
         for name in (*SOURCES, TARGET):
+            federation.call("admit", name, 1)
             federation.start(name, 1, None)
         while max(federation.call("poll", 0).rounds.values()) < 1:
             time.sleep(0.05)

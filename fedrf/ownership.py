@@ -25,6 +25,8 @@ LEASE_SECONDS = 60.0  # without renewal, after which the owner counts as gone
 RENEW_SECONDS = 5.0
 SETTLE_SECONDS = 0.3  # in which others that take over at the same moment write their names
 
+_HELD: set[str] = set()  # tokens of this process: a file that could not be deleted does not count
+
 
 class RunTakenOverError(RuntimeError):
     """Another process has continued this run."""
@@ -78,12 +80,15 @@ class Owner:
             time.sleep(SETTLE_SECONDS)
             if (winner := _read(run) or {}).get("token") != owner.fence.token:
                 raise ValueError(_in_use(run, winner)) from None
+        _HELD.add(owner.fence.token)
         return owner
 
     def renew_fence(self) -> Fence:
         """Return a fence for new processes; those that this owner started before can no longer write."""
         self.fence.check()
+        _HELD.discard(self.fence.token)
         self.fence = Fence(self.run, uuid4().hex)
+        _HELD.add(self.fence.token)
         self._write()
         return self.fence
 
@@ -96,6 +101,7 @@ class Owner:
 
     def release(self) -> None:
         """Give up the ownership."""
+        _HELD.discard(self.fence.token)
         with suppress(RunTakenOverError, OSError):
             self.fence.check()
             (self.run / "owner.json").unlink()
@@ -140,6 +146,8 @@ def _read(run: Path) -> dict[str, Any] | None:
 def _is_alive(run: Path, other: dict[str, Any] | None) -> bool:
     """Tell whether an owner works: on the same machine if its process does, otherwise by the time of its file."""
     if other and other.get("process_began") and other.get("machine") == _machine():
+        if other.get("process") == os.getpid() and other.get("token") not in _HELD:
+            return False
         return _beginning(other.get("process", -1)) == other.get("process_began")
     try:
         written = (run / "owner.json").stat().st_mtime

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
@@ -150,8 +151,8 @@ class RunFolder:
             file.writelines(json.dumps(_as_json(row)) + "\n" for row in rows)
 
     def log(self, event: str, **details: Any) -> None:
-        """Append a line to run.log: the time, an event, and details."""
-        with (self.path / "run.log").open("a") as file:
+        """Append a line to run.log: the time, an event, and details. A full disk does not end a run here."""
+        with suppress(OSError), (self.path / "run.log").open("a") as file:
             file.write(json.dumps({"time": now(), "event": event, **details}) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
