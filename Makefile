@@ -24,10 +24,10 @@ else
 endif
 
 test-ray:
-	$(BIN)/python -m pytest -m "ray or cluster"
+	$(BIN)/python -m pytest -m "(ray or cluster) and not endurance"
 
 test-others:
-	$(BIN)/python -m pytest -m "not ray and not cluster"
+	$(BIN)/python -m pytest -m "not ray and not cluster and not endurance"
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -49,7 +49,7 @@ bench: $(READY)
 
 # Hundreds of random faults of real processes, which take an hour or two; writes the table of docs/reliability.md.
 faults: $(READY)
-	FEDRF_FAULTS=10000 $(BIN)/python -m pytest tests/faults/test_messages.py
+	FEDRF_FAULTS=10000 $(BIN)/python -m pytest tests/faults --ignore=tests/faults/test_schedules.py
 	$(BIN)/python -m tests.faults
 
 clean:

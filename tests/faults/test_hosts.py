@@ -1,0 +1,86 @@
+"""A host of a cluster that dies, or whose network is cut for a while or for good."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import fedrf
+from fedrf.experiment.results import RunFolder
+from tests.cluster.hosts import Hosts, ip
+from tests.conftest import SYNC, final_weights
+
+pytestmark = [pytest.mark.cluster, pytest.mark.endurance]
+SETTINGS = {
+    **SYNC,
+    "train.rounds": 40,
+    "federation.delays": {"street": 0.25},
+    "federation.deadline": 10,
+    "resources.cpus_per_client": 0.5,
+    "resources.placement": "spread",
+    "resources.max_restarts": 10,
+    "resources.wait_seconds": 60,
+}
+CUT_SECONDS = 20
+
+
+@pytest.fixture
+def hosts():
+    started = Hosts("{}", "{}", "{}")
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    settings = {**SETTINGS, "federation.delays": {}}
+    return final_weights(fedrf.run(None, settings, out=tmp_path_factory.mktemp("expected") / "run", local=True))
+
+
+def kill(hosts):
+    """Kill all processes of a host."""
+    for process in ip("netns", "pids", hosts.names[1]).stdout.split():
+        os.kill(int(process), signal.SIGKILL)
+
+
+def cut(hosts):
+    """Cut a host off for good."""
+    ip("-n", hosts.names[0], "link", "set", "to1", "down")
+
+
+def cut_for_a_while(hosts):
+    cut(hosts)
+    time.sleep(CUT_SECONDS)
+    ip("-n", hosts.names[0], "link", "set", "to1", "up")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("fault", [kill, cut, cut_for_a_while])
+def test_a_run_goes_on_without_a_host(hosts, tmp_path, expected, fault, mode):
+    if not hosts.isolated:
+        pytest.skip("needs network namespaces")
+    keys = [f"{key}={json.dumps(value)}" for key, value in {**SETTINGS, "federation.mode": mode}.items()]
+    command = (sys.executable, "-m", "fedrf", "run", *keys, "--address", hosts.head, "--out", tmp_path / "run")
+    process = hosts.run(0, *command)
+    until = time.monotonic() + 200
+    while not list(tmp_path.glob("run/checkpoints/coordinator/*5.safetensors")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    fault(hosts)
+    try:
+        _, err = process.communicate(timeout=400)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, err = process.communicate()
+        pytest.fail(f"the run hangs: {err}\n{(tmp_path / 'run/run.log').read_text()}")
+    assert process.returncode == 0, err
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read_summary()["status"] == "finished"
+    if mode == "sync":
+        files = folder.path.glob("checkpoints/*/final.safetensors")
+        assert {path.parent.name: path.read_bytes() for path in files} == expected
