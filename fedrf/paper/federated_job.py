@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import rmtree
@@ -48,7 +49,9 @@ def run_federated(settings: Mapping[str, Any], folder: Path, session: RaySession
         )
     if (folder / "run" / "config.yaml").exists():
         config.save(folder / "run" / "config.yaml")  # the data may have moved since the run was interrupted
-    result = run_in(config, folder / "run", local=session is None, session=session)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*private_batches")  # all clients are here
+        result = run_in(config, folder / "run", local=session is None, session=session)
     if not result.finished:
         raise RunFailedError("interrupted")
     rmtree(folder / "run" / "checkpoints", ignore_errors=True)  # those of hundreds of runs would fill the disk

@@ -77,7 +77,7 @@ def test_directories_without_a_run_that_has_ended_are_left_out(tmp_path, monkeyp
     done, waiting, broken = (write_old_run(tmp_path / name) for name in ("done", "waiting", "broken"))
     (waiting / "summary.json").unlink()
     (waiting / "metrics.jsonl").unlink()
-    (broken / "metrics.jsonl").write_text('{"client": "str')  # while it is being written
+    (broken / "summary.json").write_text('{"method": "fed')  # by an earlier version, on a full disk
     others = [waiting, broken, tmp_path / "notes.txt"]
     page = tmp_path / "page.html"
     code, out, err = call(["report", waiting, done, *others[1:], "--out", page], monkeypatch, capsys)

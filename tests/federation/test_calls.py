@@ -161,3 +161,15 @@ def test_statistics_are_not_allowed_in_runs_without_them(tmp_path):
     plain = coordinator(tmp_path, model__num_features=1000).state.sizes
     gram = coordinator(tmp_path, model__num_features=1000, align__warm_start="statistics").state.sizes
     assert largest_call(plain) < 3_000_000 < 30_000_000 < largest_call(gram)
+
+
+def test_the_others_cannot_go_on_without_a_client_that_is_lost_during_a_warm_start(tmp_path):
+    """The driver then restarts all of them, in async mode too; after the warm start it restarts the lost one."""
+
+    async def main():
+        server = await started(tmp_path, align__warm_start="statistics")
+        during = await server.leave(A, "its process is gone")
+        server.state.aggregate.start_from(ONES)
+        return during, await server.leave(A, "its process is gone"), server.roster.present
+
+    assert run(main()) == (False, True, {B, T})

@@ -6,6 +6,7 @@ therefore come first; those that need the resources for themselves come last.
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from fedrf.errors import RunFailedError
 from fedrf.experiment.results import RunFolder
 from fedrf.experiment.run import Experiment
 from fedrf.ownership import Fence
+from fedrf.protocol.message import BadMessageError
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession, check_address
 from tests.conftest import TINY, final_weights
 from tune.cli import main as tune_main
@@ -128,6 +130,30 @@ def test_async_client_that_is_lost_rejoins_without_stopping_the_others(ray_sessi
     missed = set(range(1, max(rejoined) + 1)) - set(rejoined)
     assert missed
     assert max(rejoined) > max(missed)  # it continued in the round of the others, not in that of its checkpoint
+
+
+class Payload:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mknod, (str(self.path),))
+
+
+def test_a_pickle_that_is_sent_to_the_coordinator_is_refused_and_not_read(ray_session, tmp_path):
+    content = pickle.dumps(Payload(tmp_path / "owned"))
+
+    def attack(federation):
+        with pytest.raises(BadMessageError, match="a call is damaged"):
+            ray.get(federation._coordinator.call.remote(content))
+
+    result, started = run_with_fault(ray_session, SLOW, tmp_path / "run", attack)
+    assert result.finished
+    assert len(started) == 1
+    assert not (tmp_path / "owned").exists()
+    assert result.summary["suspicions"] == {"unknown": {"call refused": 1}}
 
 
 def test_large_aggregates_are_shared(ray_session, tmp_path):
