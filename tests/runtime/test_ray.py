@@ -132,6 +132,21 @@ def test_async_client_that_is_lost_rejoins_without_stopping_the_others(ray_sessi
     assert max(rejoined) > max(missed)  # it continued in the round of the others, not in that of its checkpoint
 
 
+def test_an_async_run_whose_sources_are_all_gone_for_a_while_is_completed(ray_session, tmp_path):
+    sources = ("rendered", "textured", "street")
+    settings = {**SLOW, "federation.mode": "async", "federation.delays": dict.fromkeys(sources, 0.1)}
+
+    def kill_all(federation):
+        for name in sources:
+            kill(name)(federation)
+
+    result, started = run_with_fault(ray_session, settings, tmp_path / "run", kill_all)
+    assert result.finished
+    assert len(started) == 1
+    assert {text.split(" left")[0] for text in result.summary["failures"] if " left in round" in text} == set(sources)
+    assert set(final_weights(result)) == {*sources, "handwritten"}
+
+
 class Payload:
     """Creates a file when it is unpickled."""
 

@@ -71,7 +71,9 @@ class RayFederation:
             return answer
         except ray.exceptions.GetTimeoutError:
             raise ConnectionError(f"the coordinator was lost: it has not answered for {limit:g} s") from None
-        except ray.exceptions.RayActorError as error:
+        except ray.exceptions.RayTaskError:  # first: it is a RayError as well
+            raise
+        except ray.exceptions.RayError as error:
             raise ConnectionError(f"the coordinator was lost: {reason(error)}") from error
 
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
@@ -112,7 +114,7 @@ class RayFederation:
             if isinstance(error.cause, ray.exceptions.RayActorError):
                 raise ConnectionError(f"the coordinator was lost, as {name} reports") from error
             return Ended(name, error.cause)
-        except ray.exceptions.RayActorError as error:
+        except ray.exceptions.RayError as error:  # its process or its node died, for want of memory too
             self._lost.add(name)
             return Ended(name, error, lost=True)
         return Ended(name)
