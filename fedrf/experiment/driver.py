@@ -183,8 +183,9 @@ class Experiment:
         for name, seconds in self.status.silent.items():
             if name in running and self.ended.get(name) != self.attempts[name]:
                 self.ended[name] = self.attempts[name]
-                self._fail(f"{name} has shown no sign of life for {seconds:.0f} s, and its process is ended")
-                federation.end(name)
+                if federation.end(name):
+                    federation.call("exclude", name)
+                    self._fail(f"{name} has shown no sign of life for {seconds:.0f} s, and its process is ended")
 
     def _restart(self, federation: Federation, ended: Ended) -> bool:
         """Restart a lost client without stopping the others; raise if that is not possible."""

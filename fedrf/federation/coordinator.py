@@ -175,6 +175,10 @@ class Coordinator:
         """Expect calls of a client's new process, and answer older ones no longer."""
         self.liveness.admit(client, attempt)
 
+    async def exclude(self, client: str) -> None:
+        """Answer no call of a client until it is admitted again: the driver ends its process."""
+        self.liveness.exclude(client)
+
     async def leave(self, sender: str, reason: str) -> bool:
         """Go on without a client until it greets again; before round 1, wait for it.
 
@@ -192,7 +196,7 @@ class Coordinator:
 
     async def _leave_late(self, sender: str, reason: str) -> None:
         """Go on without a client that is late but alive; the driver ends and restarts one that is silent."""
-        if self.liveness.is_heard(sender):
+        if self.liveness.is_late(sender):
             await self.leave(sender, reason)
 
     def _recheck(self) -> None:

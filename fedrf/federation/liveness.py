@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 STARTUP_FACTOR = 10  # a process that starts may be silent for longer: it imports and connects first
 LONGEST_STEP = 1.0  # seconds that a look at the clock counts at most: the coordinator may have been frozen itself
+EXCLUDED = -1  # the attempt of a client that has no process
 BEATS = 10  # signs of life within the deadline
 LONGEST_PAUSE = 5.0  # between two signs of life
 
@@ -41,25 +42,34 @@ class Liveness:
         self.deadline = deadline
         self.attempts = dict.fromkeys(clients, 0)
         self._heard = dict.fromkeys(self.attempts, 0.0)
+        self._alive_since = dict.fromkeys(self.attempts, 0.0)
         self._starting = set(self.attempts)
         self._clock, self._looked = 0.0, time.monotonic()
 
     def admit(self, client: str, attempt: int) -> None:
         """Expect calls of a client's new process; those of its older ones are no longer answered."""
         self.attempts[client] = attempt
-        self._heard[client] = self._now()
+        self._heard[client] = self._alive_since[client] = self._now()
         self._starting.add(client)
+
+    def exclude(self, client: str) -> None:
+        """Answer no call of a client until the driver has started it again: its process is being ended."""
+        self.attempts[client] = EXCLUDED
 
     def hear(self, client: str, attempt: int) -> None:
         """Note a sign of life; raise `SupersededError` if it is of another attempt."""
         if attempt != self.attempts[client]:
             raise SupersededError(f"{client}: attempt {attempt} is not the current one, {self.attempts[client]}")
-        self._heard[client] = self._now()
+        now = self._now()
+        if now - self._heard[client] > self.deadline / 2:
+            self._alive_since[client] = now
+        self._heard[client] = now
         self._starting.discard(client)
 
-    def is_heard(self, client: str) -> bool:
-        """Tell whether a client has shown a sign of life recently."""
-        return self._now() - self._heard[client] <= 0.5 * self.deadline
+    def is_late(self, client: str) -> bool:
+        """Tell whether a client that does not arrive is merely late: it has been alive for the whole deadline."""
+        now = self._now()
+        return now - self._heard[client] <= self.deadline / 2 and now - self._alive_since[client] >= self.deadline
 
     def silent(self) -> dict[str, float]:
         """Return the clients that have been silent for longer than allowed, and for how many seconds."""

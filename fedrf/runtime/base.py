@@ -33,8 +33,8 @@ class Federation(Protocol):
     def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
         """Start a client, from a checkpoint if one is given."""
 
-    def end(self, name: str) -> None:
-        """End the process of a client that is silent; `wait` returns it as lost."""
+    def end(self, name: str) -> bool:
+        """End the process of a client that is silent, and tell whether that is possible; `wait` returns it as lost."""
 
     def wait(self, seconds: float) -> list[Ended]:
         """Wait until a client's run ends, at most `seconds`; return the runs that ended."""

@@ -58,8 +58,9 @@ class LocalFederation:
         info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
         self._running[self._executor.submit(run_client, self.config, info, self._send)] = name
 
-    def end(self, name: str) -> None:
-        """Do nothing: a thread cannot be ended, and does not freeze unless the whole process does."""
+    def end(self, name: str) -> bool:
+        """Return false: a thread cannot be ended, and does not freeze unless the whole process does."""
+        return False
 
     def wait(self, seconds: float) -> list[Ended]:
         """Wait until a client's run ends, at most `seconds`; return the runs that ended."""

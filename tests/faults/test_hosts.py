@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.endurance]
 SETTINGS = {
     **SYNC,
     "train.rounds": 40,
-    "federation.delays": {"street": 0.25},
+    "federation.delays": dict.fromkeys(("rendered", "textured", "street", "handwritten"), 0.25),
     "federation.deadline": 10,
     "resources.cpus_per_client": 0.5,
     "resources.placement": "spread",

@@ -85,11 +85,12 @@ class RayFederation:
         reference = actor.run.remote(config, info, self._coordinator, self._pool.requirements, ready)
         self._running[reference] = name
 
-    def end(self, name: str) -> None:
+    def end(self, name: str) -> bool:
         """End the process of a client, also if it is frozen; Ray starts another one."""
         import ray
 
         ray.kill(self._actor(name), no_restart=False)
+        return True
 
     def where(self) -> dict[str, dict[str, Any]]:
         """Return process, node and GPUs of the coordinator and of every client, as they were at the start."""
