@@ -51,6 +51,7 @@ bench: $(READY)
 faults: $(READY)
 	FEDRF_FAULTS=10000 $(BIN)/python -m pytest tests/faults --ignore=tests/faults/test_schedules.py
 	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.faults.soak
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
