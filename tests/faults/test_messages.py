@@ -145,7 +145,9 @@ class Federation:
             return str(error)
         except TimeoutError:  # sync: an envelope whose messages were all refused waits for the others
             return "waits"
-        assert isinstance(answer, Reply)
+        if not isinstance(answer, Reply):  # figures that were not recorded
+            assert self.server.state.ledger.refused["metrics"]
+            return "refused"
         assert answer.refused or answer.round > ROUND
         return "; ".join(answer.refused)
 
