@@ -1,4 +1,4 @@
-"""What the coordinator counts and records: bytes, refusals, ages of messages, figures and failures."""
+"""What the coordinator counts and records: bytes, refusals, suspicions, ages of messages, figures and failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ledger:
     failures
         Texts for the summary.
     suspicions
-        For each client, why its messages were not used, and how often.
+        For each client, why its messages were refused or left out, and how often.
     """
 
     traffic: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -70,12 +70,18 @@ class Ledger:
     def refuse(self, kind: str, reason: str, sender: str) -> None:
         """Count a message that is not used, and record why."""
         self.refused[kind] += 1
-        self.suspect(sender, f"{kind} refused")
+        self._count_suspicion(sender, f"{kind} refused")
         self.record_failure(f"refused: {reason}")
 
     def suspect(self, sender: str, reason: str) -> None:
-        """Record why a message of a client was not used; the reason has no numbers, so that equal ones are counted."""
-        self.suspicions.setdefault(sender, Counter())[reason] += 1
+        """Count a message that was left out because it contradicts others; the first for a reason is a failure too."""
+        if self._count_suspicion(sender, reason) == 1:
+            self.record_failure(f"left out: {sender}, because {reason}")
+
+    def _count_suspicion(self, sender: str, reason: str) -> int:
+        reasons = self.suspicions.setdefault(sender, Counter())
+        reasons[reason] += 1
+        return reasons[reason]
 
     def record_failure(self, failure: str) -> None:
         """Record a failure for the summary; only the first hundred."""
