@@ -9,10 +9,11 @@ import numpy as np
 from fedrf.config.schema import Config
 from fedrf.federation.aggregate import Accepted
 from fedrf.federation.state import State
-from fedrf.protocol.class_statistics import ClassStatistics, integers_of, unpack
+from fedrf.protocol.class_statistics import ClassStatistics, factored, integers_of, unpack
 from fedrf.protocol.messages import MeanEmbedding
 from fedrf.protocol.quantized import Quantized
 from fedrf.tca.aligned_map import aligned_class_map
+from fedrf.tca.consistency import bounded_weights, suspects
 from fedrf.tca.source_statistics import choose_ridge, source_weights, total_of
 
 
@@ -33,10 +34,20 @@ def solve(config: Config, state: State, sources: tuple[str, ...], target: str) -
         state.ledger.count_bytes("down", "class_map", state.class_map.nbytes)
 
 
+def consistent_sources(state: State, sources: tuple[str, ...]) -> list[str]:
+    """Return the sources whose statistics arrived and do not contradict most others; record who is left out."""
+    embeddings, messages = state.mean_embeddings, state.statistics
+    arrived = {name: factored(message) for name in sources if (message := messages.get(name)) and name in embeddings}
+    left_out = suspects(arrived, embeddings)
+    for name, reason in left_out.items():
+        state.ledger.suspect(name, reason)
+    return [name for name in arrived if name not in left_out]
+
+
 def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Quantized | None:
     """Return the map from random features to class scores; None if what it needs has not arrived."""
     align, embeddings = config.align, state.mean_embeddings
-    arrived = [name for name in sources if state.statistics.get(name) and name in embeddings]
+    arrived = consistent_sources(state, sources)
     aligned_with = (target,) if align.closed_form == "rf-tca" else ()
     if not arrived or target not in embeddings or not all(state.statistics.get(name) for name in aligned_with):
         state.ledger.record_failure("statistics or Σℓ did not arrive: the accuracy of the target is meaningless")
@@ -46,6 +57,7 @@ def class_map(config: Config, state: State, sources: tuple[str, ...], target: st
     unpacked, basis = unpack(messages, discrepancies)
     statistics = unpacked[: len(arrived)]
     weights = source_weights(discrepancies) if align.source_weights == "distance" else [1.0] * len(arrived)
+    weights = bounded_weights(weights, [source.class_covariance for source in statistics])
     state.source_weights = dict(zip(arrived, weights, strict=True))
     state.ridge = choose_ridge(statistics, weights) if align.ridge == "auto" else align.ridge
     total = total_of([weight * source for weight, source in zip(weights, statistics, strict=True)])

@@ -122,10 +122,11 @@ def unpack(
 
     The basis spans the columns of `others` too.
     """
-    return reduce_factored([_unpack(message) for message in messages], others)
+    return reduce_factored([factored(message) for message in messages], others)
 
 
-def _unpack(message: ClassStatistics) -> FactoredStatistics:
+def factored(message: ClassStatistics) -> FactoredStatistics:
+    """Return the statistics in a message that has been checked."""
     columns, shares = Quantized(message.values, message.scales).restored(), message.shares.astype(np.float64)
     classes, factor = columns[:, : len(shares)], columns[:, len(shares) :]
     # The column of a class that the source lacks must be 0.
