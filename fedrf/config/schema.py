@@ -206,9 +206,9 @@ class FederationConfig(Section):
         "average", description="vote: each source sends its classifier once, at the end, and the majority decides"
     )
     aggregation: Annotated[str, AfterValidator(AGGREGATION_RULES.check)] = Field(
-        "mean",
-        description="weighted: by numbers of samples; chosen: by weights that the target sends; "
-        "fedma: weighted, hidden neurons of C matched first",
+        "consistent",
+        description="consistent: mean of the clients that a majority does not contradict; weighted: by numbers of "
+        "samples; chosen: by weights that the target sends; fedma: weighted, hidden neurons of C matched first",
     )
     max_staleness: Count = Field(50, description="async: messages that are older, in rounds, are not used")
     staleness_exponent: NotNegative = Field(0.5, description="async: a of the weight (1 + τ)^(-a)")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +21,18 @@ from fedrf.protocol.sizes import classifier_widths
 
 Accepted = dict[str, ArrayMessage]
 FIXED = ("config", "sources", "target")  # what a checkpoint does not keep
+
+
+class Suspect(Protocol):
+    """Gets a client whose message is left out, and why."""
+
+    def __call__(self, sender: str, reason: str) -> None:
+        """Record it."""
+
+
+def far_from_others(part: str) -> str:
+    """Return why an aggregation rule leaves a client out."""
+    return f"its {part} is far from those of most clients"
 
 
 def relayed(accepted: Accepted) -> ArrayMessage | None:
@@ -69,26 +82,33 @@ class Aggregate:
         for name, value in state.items():
             setattr(self, name, value)
 
+    @property
+    def _clients(self) -> tuple[str, ...]:
+        return (*self.sources, self.target)
+
     def start_from(self, aligner: Array) -> None:
         """Start from a given W, also for clients that join later."""
         self.current["aligner"] = aligner
         self.changes["aligner"] += 1
 
-    def combine(self, entries: dict[str, Accepted]) -> set[str]:
+    def combine(self, entries: dict[str, Accepted], suspect: Suspect) -> set[str]:
         """Average each part over all clients that sent it, in the order of the clients; return these parts."""
         if weights := entries.get(self.target, {}).get("weights"):
-            self.chosen = dict(zip((*self.sources, self.target), map(float, weights.values), strict=True))
-        rule, combined = AGGREGATION_RULES.find(self.config.federation.aggregation), set()
+            self.chosen = dict(zip(self._clients, map(float, weights.values), strict=True))
+        combined = set()
         for part in PARTS:
-            senders = [name for name in (*self.sources, self.target) if part in entries.get(name, {})]
-            if senders:
-                shares = np.array(list(self._weights(senders, part).values()), dtype=np.float64)
-                shares = shares if shares.any() else np.ones_like(shares)  # all clients with a weight are missing
-                sent = [entries[name][part].values for name in senders]
-                average = combine(rule, sent, shares, self._matched_widths(part))
-                self._set(part, average, set(self.sources))
+            sent = {name: entries[name][part].values for name in self._clients if part in entries.get(name, {})}
+            if sent:
+                self._set(part, self._average(part, sent, suspect), set(self.sources))
                 combined.add(part)
         return combined
+
+    def _average(self, part: str, sent: Mapping[str, Array], suspect: Suspect) -> Array:
+        rule, names = AGGREGATION_RULES.find(self.config.federation.aggregation), list(sent)
+        shares = np.array(list(self._weights(names, part).values()), dtype=np.float64)
+        shares = shares if shares.any() else np.ones_like(shares)  # all clients with a weight are missing
+        widths, reason = self._matched_widths(part), far_from_others(part)
+        return combine(rule, list(sent.values()), shares, widths, lambda position: suspect(names[position], reason))
 
     def replace_embeddings(self, entries: dict[str, Accepted]) -> None:
         """Replace all Σℓ by those of a new round."""
@@ -96,7 +116,7 @@ class Aggregate:
             name: (message, self.version) for name, accepted in entries.items() if (message := relayed(accepted))
         }
 
-    def add(self, sender: str, accepted: Accepted, version: int, chosen: Participants) -> None:
+    def add(self, sender: str, accepted: Accepted, version: int, chosen: Participants, suspect: Suspect) -> None:
         """Add the messages of one client, trained from `version` of the model in a round with these participants."""
         if message := relayed(accepted):
             self.embeddings[sender] = (message, version)
@@ -106,7 +126,8 @@ class Aggregate:
                 names = [name for name in self.sources if name in members or name == sender]
                 weights, async_part = self._weights((*names, self.target), part), self.async_parts[part]
                 values, widths = accepted[part].values, self._matched_widths(part)
-                average = async_part.add(sender, values, version, self.age, weights, self.config.federation, widths)
+                settings, leave_out = self.config.federation, partial(suspect, reason=far_from_others(part))
+                average = async_part.add(sender, values, version, self.age, weights, settings, widths, leave_out)
                 if average is not None:
                     self._set(part, average, chosen.mean_embedding)
                     async_part.current = self.current[part]

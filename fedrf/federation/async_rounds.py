@@ -56,7 +56,7 @@ class AsyncRounds:
                 self.state.ledger.staleness[round(aggregate.age(version))] += 1
             # The parts in an envelope were trained in the round before.
             chosen = participants_of(self.config, self.roster.sources, envelope.round - 1)
-            aggregate.add(sender, accepted, version, chosen)
+            aggregate.add(sender, accepted, version, chosen, self.state.ledger.suspect)
         self._changed.set()
 
     async def _wait_for_sources(self, envelope: Envelope) -> None:

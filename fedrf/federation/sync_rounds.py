@@ -51,7 +51,7 @@ class SyncRounds:
             store_statistics(state, entries, self.roster.sources)
             solve(self.config, state, self.roster.sources, self.roster.target)
         elif phase != "source_models":
-            averaged = state.aggregate.combine(entries)
+            averaged = state.aggregate.combine(entries, state.ledger.suspect)
         if phase == "source_models" or (averaged and METHODS.find(self.config.method).shows_sources):
             store_source_models(state, entries, self.roster.sources)
         if phase == "round":

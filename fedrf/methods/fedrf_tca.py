@@ -49,6 +49,7 @@ class FedRFTCA(Method):
         "adapt.consistency": 0.0,
         "train.label_smoothing": 0.0,
         "federation.aligner_interval": 1,
+        "federation.aggregation": "mean",
     }
     target_trains = ("aligner", "extractor")
     target_steps = PLAIN_STEPS
@@ -104,5 +105,5 @@ class FedRFPlus(FedRFTCA):
     name = "fedrf-plus"
     summary = "fedrf-tca with exact messages, a proximal step and adaptation at the target"
     settings = {}
-    ingredients = FedRFTCA.settings
+    ingredients = {key: value for key, value in FedRFTCA.settings.items() if key != "federation.aggregation"}
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + G / E + C / T))"

@@ -19,6 +19,7 @@ from fedrf.errors import reason
 Array = NDArray[np.float32]
 Weights = NDArray[np.float64]
 BLOCK = 32_768  # values that are averaged at a time, so that they stay in the processor's cache
+MAX_REACH_RATIO = 1.5
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Rule:
         What weights are: equal, the clients' numbers of `samples`, or `chosen` by the target.
     asynchronous
         For rules that exist in async mode only: `mix` each update into the aggregate, or average a full `buffer`.
+    outliers
+        From the parameters of the clients to the positions of those that are left out; None: nobody is.
     matches_neurons
         Whether hidden neurons of the clients' classifiers are put in a common order before `combine` gets them. Needs a
         classifier with hidden layers, and a rule of both modes.
@@ -41,6 +44,7 @@ class Rule:
     combine: Callable[[Sequence[Array], Weights], Array]
     weights: Literal["equal", "samples", "chosen"] = "equal"
     asynchronous: Literal["mix", "buffer"] | None = None
+    outliers: Callable[[Sequence[Array]], list[int]] | None = None
     matches_neurons: bool = False
 
 
@@ -55,6 +59,31 @@ def mean(clients: Sequence[Array], weights: Weights) -> Array:
         for values, share in zip(sent[1:], shares[1:], strict=True):
             flat[block] += share * (values[block] - sent[0][block])
     return result
+
+
+def outliers(clients: Sequence[Array]) -> list[int]:
+    """Return the positions of clients that are far from every majority of the clients.
+
+    The reach of a client is the least distance within which it finds enough others for a majority with itself. A client
+    is left out if its reach is larger than 1.5 times the median reach and than the median norm: parameters of 0 would
+    be nearer to the others than its own. At least half of the clients remain; of two clients, both do.
+
+    If fewer than half of K clients are hostile, all honest ones remain that are nearer to each other than the shortest
+    of them is long. Who remains is no further from some honest client than the larger of 1.5 times the largest distance
+    between honest clients and the norm of the longest of them.
+    """
+    count = len(clients)
+    if count < 3:
+        return []
+    sent, products = [values.reshape(-1) for values in clients], np.zeros((count, count))
+    for start in range(0, sent[0].size, BLOCK):
+        block = np.stack([values[start : start + BLOCK] for values in sent]).astype(np.float64)
+        products += block @ block.T
+    squares = products.diagonal()
+    distances = np.sqrt((squares[:, None] + squares - 2 * products).clip(min=0))
+    reach = np.sort(distances, axis=1)[:, count // 2]
+    limit = max(MAX_REACH_RATIO * np.median(reach), np.median(np.sqrt(squares)))
+    return [int(position) for position in np.flatnonzero(reach > limit)]
 
 
 def median(clients: Sequence[Array], weights: Weights) -> Array:
@@ -105,6 +134,7 @@ def geometric_median(clients: Sequence[Array], weights: Weights) -> Array:
 
 BUILT_IN = {
     "mean": Rule(mean),
+    "consistent": Rule(mean, outliers=outliers),
     "weighted": Rule(mean, weights="samples"),
     "chosen": Rule(mean, weights="chosen"),
     "median": Rule(median),
@@ -129,11 +159,23 @@ def accept(definition: object) -> Rule:
     return rule
 
 
-def combine(rule: Rule, clients: Sequence[Array], weights: Weights, widths: Sequence[int] = ()) -> Array:
+def combine(
+    rule: Rule,
+    clients: Sequence[Array],
+    weights: Weights,
+    widths: Sequence[int] = (),
+    suspect: Callable[[int], None] = lambda position: None,
+) -> Array:
     """Apply a rule and check its result.
 
-    With `widths`, those of a network's layers, hidden neurons of the clients are matched first.
+    With `widths`, those of a network's layers, hidden neurons of the clients are matched first. `suspect` gets the
+    position of each client that is left out.
     """
+    if left_out := rule.outliers(clients) if rule.outliers else []:
+        for position in left_out:
+            suspect(position)
+        kept = [position for position in range(len(clients)) if position not in left_out]
+        clients, weights = [clients[position] for position in kept], weights[kept]
     if widths:
         from fedrf.protocol.matching import matched  # here, because SciPy takes a second to import
 

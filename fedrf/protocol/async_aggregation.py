@@ -33,11 +33,13 @@ class AsyncPart:
         weights: dict[str, float],
         settings: FederationConfig,
         widths: Sequence[int] = (),
+        suspect: Callable[[str], None] = lambda sender: None,
     ) -> Array | None:
         """Add one client's values, trained from model version `version`; return the new aggregate if there is one.
 
         Most rules combine the newest values of every member that are not too old, with the weights in `weights`. With
-        `widths`, those of a network's layers, hidden neurons are matched first.
+        `widths`, those of a network's layers, hidden neurons are matched first. `suspect` is called with each member
+        that the rule leaves out.
         `fedasync` moves the aggregate towards each update; `fedbuff` waits for a full buffer.
         """
         if age(version) > settings.max_staleness:
@@ -57,4 +59,5 @@ class AsyncPart:
         ages = {name: age(self.newest[name][1]) for name in sorted(self.newest) if name in weights}
         usable = [name for name, rounds in ages.items() if rounds <= settings.max_staleness]
         discounted = [weights[name] * staleness_weight(ages[name], settings.staleness_exponent) for name in usable]
-        return combine(rule, [self.newest[name][0] for name in usable], np.array(discounted), widths)
+        sent = [self.newest[name][0] for name in usable]
+        return combine(rule, sent, np.array(discounted), widths, lambda position: suspect(usable[position]))

@@ -13,6 +13,7 @@ from fedrf.config.loader import load_config
 from fedrf.federation.aggregate import Aggregate
 from fedrf.models.network import make_classifier
 from fedrf.protocol.aggregation import BUILT_IN, combine, mean
+from fedrf.protocol.ledger import Ledger
 from fedrf.protocol.matching import matched, nearest_order
 from fedrf.protocol.messages import Aligner, Classifier
 from fedrf.protocol.schedule import participants_of
@@ -192,10 +193,10 @@ def test_the_coordinator_matches_classifiers_and_only_these(mode):
         for name, values, aligner in zip(SOURCES, (vector, copy), aligners, strict=True)
     }
     if mode == "sync":
-        aggregate.combine(entries)
+        aggregate.combine(entries, Ledger().suspect)
     else:
         for name, accepted in entries.items():
-            aggregate.add(name, accepted, 0, participants_of(config, SOURCES, 1))
+            aggregate.add(name, accepted, 0, participants_of(config, SOURCES, 1), Ledger().suspect)
     np.testing.assert_array_equal(aggregate.current["classifier"], vector)
     expected = 0.75 * aligners[0] + 0.25 * aligners[1]
     np.testing.assert_allclose(aggregate.current["aligner"], expected, atol=1e-6)
