@@ -1,1 +1,1 @@
-"""Programs that print speed as ratios within one run."""
+"""Programs that print speed as ratios within one run, and accuracy with hostile clients."""
