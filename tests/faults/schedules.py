@@ -32,7 +32,7 @@ SETTINGS = {
     "adapt.steps": 4,
     "federation.aligner_interval": 2,
     "federation.checkpoint_seconds": 0,
-    "federation.deadline": 4,
+    "federation.deadline": 8,  # ten times as long for a process that starts, on a busy machine too
     "resources.max_restarts": 20,
     "resources.gpus_per_client": 0,
     "resources.cpus_per_client": 0.5,  # two federations at a time: that of a driver in another process too
