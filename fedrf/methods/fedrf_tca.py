@@ -105,5 +105,5 @@ class FedRFPlus(FedRFTCA):
     name = "fedrf-plus"
     summary = "fedrf-tca with exact messages, a proximal step and adaptation at the target"
     settings = {}
-    ingredients = {key: value for key, value in FedRFTCA.settings.items() if key != "federation.aggregation"}
+    ingredients = FedRFTCA.settings
     bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + G / E + C / T))"

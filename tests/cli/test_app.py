@@ -87,7 +87,7 @@ def test_version():
 
 
 def test_keys_are_listed_with_the_names_of_the_registries(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.setenv("COLUMNS", "600")
     lines = printed(["run", "--keys"], monkeypatch, capsys).splitlines()
     (method,) = (line for line in lines if line.startswith("method "))
     assert " | ".join([*METHODS.names(), "package.module:Name"]) in method
