@@ -7,7 +7,8 @@ the three domains split in two. Hostile clients run in this process and change w
 - `noise`: normal numbers with one to ten times the usual norm;
 - `labels`: they train, or take statistics, with the labels of the next class;
 - `shift`: the same, and Σℓ is that of the target, so that w_i = 1 / |Σℓ_i − Σℓ_target| is as large as it can be. They
-  get the target's Σℓ of the same round, which no source knows: the worst case.
+  get the target's Σℓ of the same round, which no source knows: the worst case;
+- `half`: as `shift`, but only the first half of the classes is exchanged, to agree with the others just enough.
 
 With statistics, hostile clients choose the free variance so that it fits the norm of Σℓ, if that is possible. There a
 rule combines the weighted B of the sources, and `consistent` is what `fedrf-oneshot` does.
@@ -34,7 +35,7 @@ import fedrf.federation.worker
 from fedrf.config.schema import Config, DataConfig
 from fedrf.data.datasets.digits import DOMAINS, Digits
 from fedrf.data.domains import load_samples
-from fedrf.data.samples import Samples
+from fedrf.data.samples import Labels, Samples
 from fedrf.federation.module import FederatedModule
 from fedrf.protocol.aggregation import BUILT_IN, combine
 from fedrf.protocol.class_statistics import ClassStatistics
@@ -45,7 +46,7 @@ from fedrf.protocol.quantized import Quantized
 from fedrf.tca.source_statistics import SourceStatistics, between_classes, total_of
 
 TARGETS = ("handwritten", "textured")
-ATTACKS = ("sign", "noise", "labels", "shift")
+ATTACKS = ("sign", "noise", "labels", "shift", "half")
 RULES = ("mean", "median", "trimmed", "krum", "geometric-median", "consistent")
 ROUNDS = 60
 
@@ -80,9 +81,15 @@ class Attack:
 
     def __init__(self, name: str, hostile: Iterable[str]) -> None:
         self.name, self.hostile = name, frozenset(hostile)
-        self.flips_labels = name in ("labels", "shift")
+        self.copies_target = name in ("shift", "half")
         self._target_embeddings: dict[tuple[str, int], Array] = {}
         self._changed = threading.Condition()
+
+    def labels(self, labels: Labels) -> Labels:
+        """Return the labels that a hostile client uses: the next class, for all classes or the first half of them."""
+        classes = int(labels.max()) + 1
+        exchanged = {"labels": classes, "shift": classes, "half": classes // 2}.get(self.name, 1)
+        return np.where(labels < exchanged, (labels + 1) % exchanged, labels)
 
     def overhear(self, phase: str, number: int, messages: Sequence[Message]) -> None:
         """Keep the Σℓ that the target sends."""
@@ -94,7 +101,7 @@ class Attack:
 
     def changed(self, phase: str, number: int, messages: Sequence[Message]) -> list[Message]:
         """Return what a hostile client sends instead of its messages."""
-        if self.name == "shift" and any(isinstance(message, MeanEmbedding) for message in messages):
+        if self.copies_target and any(isinstance(message, MeanEmbedding) for message in messages):
             key = (phase, number)
             with self._changed:
                 self._changed.wait_for(lambda: key in self._target_embeddings)
@@ -140,9 +147,8 @@ def hostile_clients(attack: Attack) -> Iterator[None]:
 
     def load(config: Config, client: str) -> Samples:
         samples = load_samples(config, client)
-        if attack.flips_labels and client in attack.hostile and samples.labels is not None:
-            classes = samples.labels.max() + 1
-            return replace(samples, labels=(samples.labels + 1) % classes)
+        if client in attack.hostile and samples.labels is not None:
+            return replace(samples, labels=attack.labels(samples.labels))
         return samples
 
     def corrupted(self: FederatedModule, phase: str, number: int, messages: list[Message]) -> Reply:
@@ -199,9 +205,9 @@ def accuracy(method: str, rule: str, attack: str, count: int, target: str, seed:
     return 100 * result.target_accuracy
 
 
-def report_hostile(method: str, targets: Sequence[str], seeds: Sequence[int]) -> None:
+def report_hostile(method: str, attacks: Sequence[str], targets: Sequence[str], seeds: Sequence[int]) -> None:
     """Print a table: rules in rows; nobody hostile, and one and two hostile sources for each attack, in columns."""
-    cases = [("none", 0), *((attack, count) for attack in ATTACKS for count in (1, 2))]
+    cases = [("none", 0), *((attack, count) for attack in attacks for count in (1, 2))]
     header = ["0 hostile", *(f"{attack}, {count}" for attack, count in cases[1:])]
     print(f"\n| `{method}` | {' | '.join(header)} |\n{'| --- ' * (len(header) + 1)}|", flush=True)
     for rule in RULES:
@@ -215,11 +221,12 @@ def report_hostile(method: str, targets: Sequence[str], seeds: Sequence[int]) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description="Accuracy with hostile sources.")
     parser.add_argument("--methods", nargs="+", default=["fedrf-oneshot", "fedrf-plus"])
+    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=ATTACKS)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     options = parser.parse_args()
     for method in options.methods:
-        report_hostile(method, options.targets, options.seeds)
+        report_hostile(method, options.attacks, options.targets, options.seeds)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedrf
-from benchmarks.hostile import ATTACKS, Attack, hostile_clients
+from benchmarks.hostile import Attack, hostile_clients
 from fedrf.config.loader import load_config
 from fedrf.config.participation import Participants
 from fedrf.federation.aggregate import Aggregate
@@ -38,7 +38,7 @@ def predictions(result):
     return (result.folder / "predictions.csv").read_text()
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ["sign", "noise", "labels", "shift"])
 def test_the_default_predicts_as_if_the_hostile_source_did_not_exist(run, attack):
     attacked, without = run(attack), run("none", data__sources=OTHERS)
     (failure,) = attacked.summary["failures"]
