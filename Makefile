@@ -47,9 +47,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.backbones
 
-# Hundreds of random faults of real processes, which take an hour or two; writes the table of docs/reliability.md.
+# Hundreds of random faults of real processes, which take an hour or two; writes the tables of docs/reliability.md.
 faults: $(READY)
-	FEDRF_FAULTS=10000 $(BIN)/python -m pytest tests/faults --ignore=tests/faults/test_schedules.py
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.soak
 

@@ -1,12 +1,17 @@
-"""Run many random faults and write the table of docs/reliability.md: `python -m tests.faults [COUNT] [FIRST_SEED]`."""
+"""Run many random faults and write the tables of docs/reliability.md: `python -m tests.faults [COUNT] [FIRST_SEED]`.
 
+The first table is of random faults of processes, the second of the tests of hosts, disks, memory and messages.
+"""
+
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
+from xml.etree import ElementTree
 
 import ray
 from rich.console import Console
@@ -15,6 +20,7 @@ from tests.faults.schedules import FaultySession, draw, run_schedule, undisturbe
 
 PAGE = Path("docs/reliability.md")
 GOOD = ("same bits", "complete")
+FUZZED_CALLS = "10000"
 
 
 def main(count: int, first: int) -> int:
@@ -42,10 +48,36 @@ def main(count: int, first: int) -> int:
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
-    table = render(outcomes, count)
+    others = run_tests()
+    table = f"{render(outcomes, count)}\n\n{render_tests(others)}"
     console.print(table, markup=False)
     write(table)
-    return sum(text.split(",")[0] not in GOOD for results in outcomes.values() for _, text in results)
+    wrong = sum(text.split(",")[0] not in GOOD for results in outcomes.values() for _, text in results)
+    return wrong + sum(results["failure"] + results["error"] for results in others.values())
+
+
+def run_tests() -> dict[str, Counter]:
+    """Run the other tests of this folder; return how often each ended in which way, by its name in words."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.xml"
+        command = ["pytest", "tests/faults", "--ignore=tests/faults/test_schedules.py", f"--junitxml={file}"]
+        subprocess.run([sys.executable, "-m", *command], env={**os.environ, "FEDRF_FAULTS": FUZZED_CALLS}, check=False)
+        results = defaultdict(Counter)
+        for case in ElementTree.parse(file).iter("testcase"):
+            name = case.get("name").partition("[")[0].removeprefix("test_").replace("_", " ")
+            topic = case.get("classname").rpartition("test_")[2]
+            ends = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+            results[f"{topic} | {name}"][ends[0] if ends else "passed"] += 1
+    return results
+
+
+def render_tests(results: dict[str, Counter]) -> str:
+    """Return the results of the tests as Markdown."""
+    lines = ["| about | test | cases that hold | that do not | skipped |", "| --- | --- | --- | --- | --- |"]
+    for name, counts in sorted(results.items()):
+        bad = counts["failure"] + counts["error"]
+        lines.append(f"| {name} | {counts['passed']} | {bad} | {counts['skipped']} |")
+    return "\n".join(lines)
 
 
 def render(outcomes, count: int) -> str:

@@ -41,6 +41,7 @@ METHODS = ("fedrf-plus", "fedrf-oneshot")
 CLIENTS = ("rendered", "textured", "street", "handwritten")
 TARGET = CLIENTS[-1]
 SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
+MEMORY_PIECES = 128  # of 2^26 bytes
 
 # Where a process can be stopped: a class, its method, whether before or after it, and how often it is passed.
 CLIENT_POINTS = {
@@ -146,7 +147,7 @@ class Strike:
             passed[""] += 1
             if passed[""] == fault["passing"]:
                 self.path.rename(self.path.with_name("fault.done"))
-                os.kill(os.getpid(), fault["signal"])
+                strike_with(fault["kind"])
 
         def patched(this, *arguments, **keywords):
             if fault["moment"] == "before":
@@ -161,6 +162,18 @@ class Strike:
 
     def __exit__(self, *_) -> None:
         self.undo()
+
+
+def strike_with(kind: str) -> None:
+    """End or freeze this process, or use memory until Ray ends a process."""
+    if kind in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[kind])
+        return
+    used = []
+    for _ in range(MEMORY_PIECES):
+        used.append(b"\1" * 2**26)
+        time.sleep(0.05)
+    time.sleep(10)  # Ray has seen it by then
 
 
 class FaultyActor(ClientActor):
@@ -211,8 +224,8 @@ def run_schedule(schedule: Schedule, out: Path, session: RaySession, undisturbed
     began = time.monotonic()
     out.mkdir(parents=True)
     where, moment, _ = points_of(schedule.victim)[schedule.point]
-    fault = {"victim": schedule.victim, "where": where, "moment": moment, "passing": schedule.passing}
-    (out / "fault.json").write_text(json.dumps({**fault, "signal": SIGNALS[schedule.kind]}))
+    fault = {"victim": schedule.victim, "where": where, "moment": moment}
+    (out / "fault.json").write_text(json.dumps({**fault, "passing": schedule.passing, "kind": schedule.kind}))
     if schedule.victim == "driver":
         import ray
 
