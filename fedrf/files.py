@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], private: bool = False) -> None:
     """Let `write` fill a temporary file in the same folder, and rename it to `path`.
 
-    After a crash or a power failure there is either the old file or the whole new one.
+    After a crash or a power failure there is either the old file or the whole new one. Only its owner can read a
+    `private` file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        if private:
+            temporary.touch(mode=0o600)
         write(temporary)
         _sync(temporary)
         temporary.replace(path)

@@ -12,6 +12,7 @@ import os
 import shlex
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -63,8 +64,8 @@ class Owner:
 
     def __init__(self, run: Path) -> None:
         self.run, self._identity = run, _identity()
-        self._renewed = time.monotonic()
         self.fence = Fence(run, uuid4().hex)
+        self._released = threading.Event()
 
     @classmethod
     def claim(cls, run: Path) -> Owner:
@@ -81,6 +82,7 @@ class Owner:
             if (winner := _read(run) or {}).get("token") != owner.fence.token:
                 raise ValueError(_in_use(run, winner)) from None
         _HELD.add(owner.fence.token)
+        threading.Thread(target=owner._keep_alive, name="owner", daemon=True).start()
         return owner
 
     def renew_fence(self) -> Fence:
@@ -92,15 +94,16 @@ class Owner:
         self._write()
         return self.fence
 
-    def renew(self) -> None:
-        """Show that the owner is alive; raise `RunTakenOverError` if it no longer is the owner."""
-        if time.monotonic() - self._renewed >= RENEW_SECONDS:
-            self.fence.check()
-            os.utime(self.run / "owner.json")
-            self._renewed = time.monotonic()
+    def _keep_alive(self) -> None:
+        """Show that the owner is alive until it releases the directory: a wait for resources can take minutes."""
+        while not self._released.wait(RENEW_SECONDS):
+            with suppress(OSError, RunTakenOverError):
+                self.fence.check()
+                os.utime(self.run / "owner.json")
 
     def release(self) -> None:
         """Give up the ownership."""
+        self._released.set()
         _HELD.discard(self.fence.token)
         with suppress(RunTakenOverError, OSError):
             self.fence.check()

@@ -11,6 +11,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedrf.config.registry import AGGREGATION_RULES, DATASETS, EXTRACTORS, METHODS, SCORES
+from fedrf.files import write_atomically
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -297,7 +298,8 @@ class Config(Section):
 
     def save(self, path: Path) -> None:
         """Write the whole configuration as YAML."""
-        path.write_text(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        write_atomically(path, lambda temporary: temporary.write_text(text))
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -5,6 +5,7 @@ The driver uses this module too, so it does not import torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from zlib import crc32
 
@@ -50,9 +51,14 @@ def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:
 def locate_all(config: DataConfig) -> None:
     """Raise a `ValueError` if the files of a domain are missing; it lists the paths that were tried."""
     dataset, (sources, target) = DATASETS.find(config.name), sources_and_target(config)
-    for domain in (*sources, target):
-        dataset.locate(config, domain)
+    locate(config, (*sources, target))
     dataset.check_together(config, (*sources, target))
+
+
+def locate(config: DataConfig, domains: Sequence[str]) -> None:
+    """Raise a `ValueError` if the files of one of these domains are missing."""
+    for domain in domains:
+        DATASETS.find(config.name).locate(config, domain)
 
 
 def clients_of(config: Config) -> tuple[tuple[str, ...], str]:
@@ -97,9 +103,21 @@ def load_samples(config: Config, client: str) -> Samples:
     return _own_samples(config.data, client, config.seed)
 
 
+def domain_of(config: DataConfig, client: str) -> str:
+    """Return the domain of a client that has samples of one."""
+    return client if client == config.target or config.partition == "none" else client.rpartition(":")[0]
+
+
+def domains_of(config: Config, client: str) -> tuple[str, ...]:
+    """Return the domains whose files a client reads."""
+    pooling, (sources, target) = METHODS.find(config.method).pooling, sources_and_target(config.data)
+    if pooling == "none" or client != POOL:
+        return (domain_of(config.data, client),)
+    return {"oracle": (target,), "all": (*sources, target)}.get(pooling, sources)
+
+
 def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
-    target = config.target
-    domain = client if client == target or config.partition == "none" else client.rpartition(":")[0]
+    domain = domain_of(config, client)
     samples = share_out(config, domain, load_domain(config, domain), seed)[client]
     samples = samples.standardised() if config.scale == "standard" else samples
     # Files are often sorted by class: without a shuffle, the position of a sample would tell its label.

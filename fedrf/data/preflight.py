@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedrf.config.registry import DATASETS, METHODS
@@ -10,14 +12,15 @@ from fedrf.data.domains import oracle_halves, select_samples, share_out, sources
 from fedrf.data.samples import Samples
 
 
-def check_clients(config: Config) -> None:
+def check_clients(config: Config, domains: Sequence[str] | None = None) -> None:
     """Raise a `ValueError` if a client would have too few samples, a class that is not known, or no labels.
 
-    If reading a domain takes longer than listing files, or corrupt images are left out, only its size is checked.
+    Only clients of these domains are checked; by default all. If reading a domain takes longer than listing files, or
+    corrupt images are left out, only its size is checked.
     """
     data, seed = config.data, config.seed
     sources, target = sources_and_target(data)
-    for domain in dict.fromkeys((*sources, target)):
+    for domain in dict.fromkeys((*sources, target) if domains is None else domains):
         samples = DATASETS.find(data.name).outline(data, domain)
         is_known = samples is not None and not data.skip_corrupt
         used = data if is_known else _split_evenly(data)

@@ -71,9 +71,10 @@ class Experiment:
             continue from; starts a federation.
         """
         self.folder.log("started", resume=self.resume, config_hash=self.config.digest, **self.environment)
-        tracker = Tracker(self.config, self.folder.path, self.resume)
+        tracker: Tracker | None = None
         outcome = "failed"
         try:
+            tracker = Tracker(self.config, self.folder.path, self.resume)
             with Display(self.config, self.target) as display:
                 outcome = self._run_with_restarts(make, tracker, display)
         except KeyboardInterrupt:
@@ -89,7 +90,7 @@ class Experiment:
         self._write_report()
         return RunResult(self.folder.path, self.config, summary)
 
-    def _summarise(self, outcome: str, tracker: Tracker) -> dict[str, Any]:
+    def _summarise(self, outcome: str, tracker: Tracker | None) -> dict[str, Any]:
         rows = self.folder.rows()
         summary = summarise(self.config, self.sources, outcome, self.status, rows, self.failures)
         summary["environment"] = self.environment
@@ -99,7 +100,8 @@ class Experiment:
         except (RunTakenOverError, OSError):
             if outcome == "finished":
                 raise
-        tracker.close(summary)
+        if tracker is not None:
+            tracker.close(summary)
         return summary
 
     def _fail(self, failure: str, **details: Any) -> None:
@@ -113,6 +115,7 @@ class Experiment:
             # Imported here, because matplotlib is not needed while the run goes on.
             from fedrf.experiment.report import write_report
 
+            self.folder.owner.fence.check()
             write_report([self.folder.path], self.folder.path / "report.html")
         except Exception as error:
             problem = f"{type(error).__name__}: {reason(error)}"
@@ -151,7 +154,9 @@ class Experiment:
         self.next_row = number_of_rows(version.state) if version else 0
         self.folder.keep_rows(self.next_row)
         for name in self.clients:
-            checkpoint = ClientFiles(self.folder.path, name).path(saved[name]) if name in saved else None
+            files = ClientFiles(self.folder.path, name)
+            files.drop_after(saved.get(name, 0))
+            checkpoint = files.path(saved[name]) if name in saved else None
             self._start_client(federation, name, checkpoint)
 
     def _start_client(self, federation: Federation, name: str, checkpoint: Any) -> None:
@@ -201,10 +206,10 @@ class Experiment:
         if not self.restarts.allow(name):
             limit = f"more than {self.restarts.limit} times within an hour (resources.max_restarts)"
             raise RunFailedError(f"{name} was lost {limit}: {reason(error)}")
-        if self.stopping:
-            return False
         if not federation.call("leave", name, "its process is gone"):
             raise ClientLostError(f"{name} was lost during the warm start: {reason(error)}")
+        if self.stopping:
+            return False
         self._start_client(federation, name, ClientFiles(self.folder.path, name).newest())
         return True
 
@@ -212,7 +217,7 @@ class Experiment:
         """Record new figures; tell whether the observer wants to stop."""
         self.status = federation.call("poll", self.next_row)
         rows = self.status.rows
-        self.folder.owner.renew()
+        self.folder.owner.fence.check()
         self.folder.append_rows(rows)
         self.next_row += len(rows)
         tracker.log(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
@@ -20,9 +21,8 @@ from fedrf.config.schema import Config
 from fedrf.experiment.disk import check_writable
 from fedrf.experiment.environment import now
 from fedrf.files import write_atomically
-from fedrf.ownership import Owner
-
-INTEGER_FIGURES = ("round", "step", "final")
+from fedrf.ownership import Owner, RunTakenOverError
+from fedrf.protocol.messages import COUNTING_FIGURES
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ class RunFolder:
 
     def plain_config(self) -> dict[str, Any]:
         """Return the configuration as it was written, by whatever version of fedrf."""
-        content: dict[str, Any] = yaml.safe_load((self.path / "config.yaml").read_text())
+        content = yaml.safe_load((self.path / "config.yaml").read_text())
+        if not isinstance(content, dict):
+            raise ValueError(f"{self.path / 'config.yaml'} is damaged: it is no mapping of keys; start a new run")
         return content
 
     def config(self) -> Config:
@@ -149,11 +151,15 @@ class RunFolder:
         self.owner.fence.check()
         with self.metrics.open("a") as file:
             file.writelines(json.dumps(_as_json(row)) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())  # the coordinator forgets rows that were written
 
     def log(self, event: str, **details: Any) -> None:
         """Append a line to run.log: the time, an event, and details. A full disk does not end a run here."""
-        with suppress(OSError), (self.path / "run.log").open("a") as file:
-            file.write(json.dumps({"time": now(), "event": event, **details}) + "\n")
+        with suppress(OSError, RunTakenOverError):
+            self.owner.fence.check()
+            with (self.path / "run.log").open("a") as file:
+                file.write(json.dumps({"time": now(), "event": event, **details}) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all figures."""
@@ -169,7 +175,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with integers as integers, and null for numbers that JSON does not have."""
 
     def plain(key: str, value: Any) -> Any:
-        if key in INTEGER_FIGURES:
+        if key in COUNTING_FIGURES:
             return int(value)
         return None if isinstance(value, float) and not isfinite(value) else value
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrf.config.registry import REGISTRIES
 from fedrf.config.schema import Config
 from fedrf.data.domains import clients_of
 from fedrf.experiment.disk import check_writable
@@ -61,6 +62,7 @@ def run(
     new = None if out is None else Path(out)
     if resume is not None:
         folder = RunFolder.open(Path(resume))
+        _check_working_directory(folder)
         config, done = folder.config(), folder.read_summary()
         if done is not None and done["status"] == "finished":
             return RunResult(folder.path, config, done)
@@ -71,7 +73,8 @@ def run(
             check_writable("--out", Path("runs"))
         else:
             RunFolder.check_unused(new)
-    if local or not (session or address or os.environ.get("RAY_ADDRESS")):  # clients read files of this machine
+    is_here = local or not (session or address or os.environ.get("RAY_ADDRESS"))
+    if is_here:  # clients read files of this machine
         check_files(config)
     if resume is None:
         for text in warnings_about(config):
@@ -86,6 +89,8 @@ def run(
             used = session or stack.enter_context(RaySession(address))
             sources, target = clients_of(config)
             used.prepare((*sources, target), config.resources)
+            if not is_here and resume is None:
+                used.check_files(config)
             federation = partial(RayFederation, used)
         # Last, so that what cannot start leaves nothing behind.
         folder = folder if resume is not None else stack.enter_context(RunFolder.create(config, new))
@@ -105,3 +110,20 @@ def run_in(
         return run(resume=folder, local=local, session=session, observe=observe)
     plain = config.model_dump(mode="json")
     return run(None, plain, out=folder, local=local, session=session, observe=observe)
+
+
+def _check_working_directory(folder: RunFolder) -> None:
+    """Raise a `ValueError` if the configuration names code that would be imported from the run directory itself."""
+    content = folder.plain_config()
+    names = {key: _value(content, key) for key in REGISTRIES}
+    outside = [f"{key}={name}" for key, name in names.items() if isinstance(name, str) and ":" in name]
+    if outside and Path.cwd().is_relative_to(folder.path):
+        raise ValueError(f"--resume: {outside[0]} would be imported from the run directory; call from another folder")
+
+
+def _value(content: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key such as `model.extractor`."""
+    value: Any = content
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

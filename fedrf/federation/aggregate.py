@@ -88,6 +88,7 @@ class Aggregate:
 
     def start_from(self, aligner: Array) -> None:
         """Start from a given W, also for clients that join later."""
+        _check_finite("aligner", aligner)
         self.current["aligner"] = aligner
         self.changes["aligner"] += 1
 
@@ -175,7 +176,11 @@ class Aggregate:
         if not isinstance(moved, np.ndarray) or moved.shape != average.shape:
             got = getattr(moved, "shape", type(moved).__name__)
             raise ValueError(f"method={self.config.method}: after_average must return shape {average.shape}; got {got}")
-        if not np.isfinite(moved).all():
-            raise ValueError(f"the average of {part} has numbers that are not finite")
+        _check_finite(part, moved)
         self.current[part] = moved
         self.changes[part] += 1
+
+
+def _check_finite(part: str, values: Array) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"the average of {part} has numbers that are not finite")

@@ -68,8 +68,8 @@ class AsyncRounds:
 
     def _is_ready(self, envelope: Envelope) -> bool:
         arrived = {"source_models": set(self.state.source_models), "statistics": set(self.state.statistics)}
-        if envelope.phase in arrived:
-            return self.roster.present - {self.roster.target} <= arrived[envelope.phase]
+        if envelope.phase in arrived:  # of all sources: one that was lost is being restarted, and sends it then
+            return set(self.roster.sources) <= arrived[envelope.phase]
         return self.furthest_round() >= envelope.round
 
     def furthest_round(self) -> int:

@@ -45,6 +45,12 @@ class ClientFiles:
                 return path
         return None
 
+    def drop_after(self, version: int) -> None:
+        """Delete files that are newer than the version that all clients go back to."""
+        for path in self.folder.glob(VERSIONS):
+            if int(path.stem) > version:
+                path.unlink()
+
     def prune(self, oldest_needed: int) -> None:
         """Delete versions that no valid version of the coordinator refers to."""
         for path in self.folder.glob(VERSIONS):

@@ -247,6 +247,8 @@ class Client:
     def _join(self) -> None:
         """Continue where the others are, if that is later than the client's checkpoint."""
         progress, welcome = self.channel.progress, self.welcome
+        if not (self.schedule.is_target or welcome.has_last):  # the coordinator has gone back to before it was sent
+            progress.committed = False
         is_behind = welcome.round > progress.round or self.info.checkpoint is None
         if is_behind and not progress.committed:
             self.module.load(welcome)

@@ -30,8 +30,7 @@ def store_statistics(state: State, entries: Mapping[str, Accepted], sources: tup
 def solve(config: Config, state: State, sources: tuple[str, ...], target: str) -> None:
     """Compute the map from random features to class scores that the target receives, and count its bytes."""
     state.class_map = class_map(config, state, sources, target)
-    if state.class_map is not None:
-        state.ledger.count_bytes("down", "class_map", state.class_map.nbytes)
+    state.ledger.count_bytes("down", "class_map", state.class_map.nbytes)
 
 
 def consistent_sources(state: State, sources: tuple[str, ...]) -> list[str]:
@@ -44,14 +43,20 @@ def consistent_sources(state: State, sources: tuple[str, ...]) -> list[str]:
     return [name for name in arrived if name not in left_out]
 
 
-def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Quantized | None:
-    """Return the map from random features to class scores; None if what it needs has not arrived."""
+def _refusals(state: State) -> str:
+    """Return why messages were not used."""
+    return "; ".join(state.ledger.failures[-3:]) or "nothing arrived"
+
+
+def class_map(config: Config, state: State, sources: tuple[str, ...], target: str) -> Quantized:
+    """Return the map from random features to class scores; a `ValueError` if what it needs has not arrived."""
     align, embeddings = config.align, state.mean_embeddings
     arrived = consistent_sources(state, sources)
     aligned_with = (target,) if align.closed_form == "rf-tca" else ()
-    if not arrived or target not in embeddings or not all(state.statistics.get(name) for name in aligned_with):
-        state.ledger.record_failure("statistics or Σℓ did not arrive: the accuracy of the target is meaningless")
-        return None
+    if not arrived:
+        raise ValueError(f"the statistics of no source could be used: {_refusals(state)}")
+    if target not in embeddings or not all(state.statistics.get(name) for name in aligned_with):
+        raise ValueError(f"what {target} sent with the statistics could not be used: {_refusals(state)}")
     discrepancies = np.stack([embeddings[name] - embeddings[target] for name in arrived], axis=1)
     messages = [message for name in (*arrived, *aligned_with) if (message := state.statistics[name])]
     unpacked, basis = unpack(messages, discrepancies)

@@ -21,7 +21,7 @@ from fedrf.federation.async_rounds import AsyncRounds
 from fedrf.federation.checkpoint_versions import CheckpointVersions
 from fedrf.federation.checkpoints import CoordinatorFiles, Version
 from fedrf.federation.clock import Clock
-from fedrf.federation.liveness import Liveness
+from fedrf.federation.liveness import Liveness, SupersededError
 from fedrf.federation.reception import Reception, call_number
 from fedrf.federation.replies import Replies
 from fedrf.federation.roster import Roster
@@ -63,7 +63,9 @@ class Coordinator:
             files, config.federation.checkpoint_seconds, number, saved, self.clock.snapshot
         )
         self.liveness = Liveness(self.roster.clients, config.federation.deadline)
-        self.reception = Reception(self.roster, config.train.rounds, self.state, self.liveness)
+        self.reception = Reception(
+            self.roster, config.train.rounds, self.state, self.liveness, is_resumed=version is not None
+        )
         self.replies = Replies(config, self.roster, self.state)
         self.startup = Startup(config, self.roster, self.state)
         self.rounds: SyncRounds | AsyncRounds
@@ -88,11 +90,15 @@ class Coordinator:
             If the sender is a process that the driver has replaced.
         """
         call = self.reception.open(content)
-        if call.name in ("exchange", "warm_start") and not self.roster.begun:
-            raise BadMessageError(f"{call.sender} calls for a round before all clients have greeted")
-        if call.name in ("greet", "warm_start", "exchange", "report"):  # their messages name the sender
-            return await getattr(self, call.name)(*call.arguments)
-        return await getattr(self, call.name)(call.sender, *call.arguments)
+        try:
+            if call.name in ("exchange", "warm_start") and not self.roster.begun:
+                raise BadMessageError(f"{call.sender} calls for a round before all clients have greeted")
+            if call.name in ("greet", "warm_start", "exchange", "report"):  # their messages name the sender
+                return await getattr(self, call.name)(*call.arguments)
+            return await getattr(self, call.name)(call.sender, *call.arguments)
+        except BadMessageError as error:
+            self.state.ledger.refuse(call.name, str(error), call.sender)
+            raise
 
     async def beat(self, sender: str) -> None:
         """Do nothing: that the call has arrived is a sign of life."""
@@ -124,7 +130,7 @@ class Coordinator:
         if not await self.startup.greet(greeting):
             return 0.0, Reply(stop=True)
         assert self.state.sigma is not None
-        return self.state.sigma, self.replies.catch_up(greeting.sender, self.rounds.completed_rounds())
+        return self.state.sigma, self._catch_up(greeting.sender)
 
     async def warm_start(self, step: int, message: Statistics | Product) -> WarmStartReply:
         """Do one step of the warm start of W."""
@@ -146,10 +152,20 @@ class Coordinator:
         self.roster.present.add(envelope.sender)
         accepted, refused = self.reception.accept(envelope.messages, envelope.sender, envelope.round)
         result = await self.rounds.answer(envelope, accepted)
+        if envelope.attempt != self.liveness.attempts[envelope.sender]:  # nobody gets this answer
+            raise SupersededError(f"{envelope.sender}: attempt {envelope.attempt} was replaced while it waited")
         if result is None:  # the others went on without this client
-            return self.replies.catch_up(envelope.sender, self.rounds.completed_rounds(), envelope.phase)
+            return self._catch_up(envelope.sender, envelope.phase)
         self.clock.update_rounds(self.startup.rounds_began)
-        return self.replies.build(envelope, accepted, result, refused)
+        reply = self.replies.build(envelope, accepted, result, refused)
+        self.reception.allow(envelope.sender, reply.round)
+        return reply
+
+    def _catch_up(self, client: str, phase: str = "greet") -> Reply:
+        """Return the current round and model, for a client that joins late or again."""
+        reply = self.replies.catch_up(client, self.rounds.completed_rounds(), phase)
+        self.reception.allow(client, reply.round)
+        return reply
 
     async def report(self, metrics: Metrics) -> bool:
         """Record figures outside of a round; tell whether to stop."""

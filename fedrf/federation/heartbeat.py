@@ -6,21 +6,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fedrf.federation.liveness import SupersededError
+
 
 @contextmanager
 def heartbeat(beat: Callable[[], object], pause: float) -> Iterator[None]:
-    """Call `beat` every `pause` seconds until the block ends or a call fails.
+    """Call `beat` every `pause` seconds until the block ends or another process has replaced this one.
 
-    A failure is not reported: the next call of the client itself fails in the same way.
+    Other failures are not reported: the network may come back, or the next call of the client fails in the same way.
     """
     ended = threading.Event()
 
     def run() -> None:
-        try:
-            while not ended.wait(pause):
+        while not ended.wait(pause):
+            try:
                 beat()
-        except Exception:
-            return
+            except SupersededError:
+                return
+            except Exception:
+                continue
 
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)
     thread.start()

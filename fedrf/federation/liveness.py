@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 STARTUP_FACTOR = 10  # a process that starts may be silent for longer: it imports and connects first
 LONGEST_STEP = 1.0  # seconds that a look at the clock counts at most: the coordinator may have been frozen itself
-EXCLUDED = -1  # the attempt of a client that has no process
 BEATS = 10  # signs of life within the deadline
 LONGEST_PAUSE = 5.0  # between two signs of life
 
@@ -35,12 +34,12 @@ class Liveness:
     Attributes
     ----------
     attempts
-        The attempt of each client that the driver has started last.
+        The attempt of each client that the driver has started last; None for a client that has no process.
     """
 
     def __init__(self, clients: Iterable[str], deadline: float) -> None:
         self.deadline = deadline
-        self.attempts = dict.fromkeys(clients, 0)
+        self.attempts: dict[str, int | None] = dict.fromkeys(clients)
         self._heard = dict.fromkeys(self.attempts, 0.0)
         self._alive_since = dict.fromkeys(self.attempts, 0.0)
         self._starting = set(self.attempts)
@@ -54,7 +53,7 @@ class Liveness:
 
     def exclude(self, client: str) -> None:
         """Answer no call of a client until the driver has started it again: its process is being ended."""
-        self.attempts[client] = EXCLUDED
+        self.attempts[client] = None
 
     def hear(self, client: str, attempt: int) -> None:
         """Note a sign of life; raise `SupersededError` if it is of another attempt."""

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from fedrf.federation.aggregate import Accepted
-from fedrf.federation.liveness import Liveness
+from fedrf.federation.liveness import Liveness, SupersededError
 from fedrf.federation.roster import Roster
 from fedrf.federation.state import State
 from fedrf.protocol.envelope import PHASES, Envelope
 from fedrf.protocol.message import ArrayMessage, BadMessageError, Message, check_message
 from fedrf.protocol.wire import Call, largest_call, unpack_call
 
-# Bounds of the norm of a part: a multiple of that of the current average, and a root mean square besides or before it.
-LARGEST_GROWTH = 10.0
-SLACK, FIRST_LIMIT = 1.0, 100.0
-ROUNDS_IN_VAIN = 10  # in which no client has sent a part that could be used
+# Bounds of the norm of a part: a multiple of that of the current average with a root mean square besides, and a root
+# mean square that no part exceeds: with two sources, the average would follow one that grows slowly enough.
+LARGEST_GROWTH, SLACK = 10.0, 1.0
+LARGEST_RMS = 100.0
+ROUNDS_IN_VAIN = 10  # of every client, in which none has sent a part that could be used
 
 
 class Reception:
     """Checks calls and messages of known clients against the sizes that all agreed on.
+
+    Parameters
+    ----------
+    roster
+        The clients.
+    last_round
+        T, the number of rounds.
+    state
+        The coordinator's state.
+    liveness
+        The current attempt of each client.
+    is_resumed
+        Whether clients may begin with a later round than the first: their checkpoints can be newer than the state.
 
     Attributes
     ----------
@@ -31,21 +45,26 @@ class Reception:
         Why the run cannot go on; empty if it can.
     """
 
-    def __init__(self, roster: Roster, last_round: int, state: State, liveness: Liveness) -> None:
+    def __init__(self, roster: Roster, last_round: int, state: State, liveness: Liveness, is_resumed: bool) -> None:
         self.roster, self.last_round, self.state, self.liveness = roster, last_round, state, liveness
         self.broken = ""
-        self._in_vain: Counter[tuple[str, bool]] = Counter()
+        self._next_round = dict.fromkeys(roster.clients, last_round + 1 if is_resumed else 1)
+        self._in_vain: dict[tuple[str, bool], _InVain] = {}
 
     def open(self, content: object) -> Call:
         """Return the call in some bytes, after checking that its sender is a client's current process."""
         try:
             call = unpack_call(content, largest_call(self.state.sizes))
             if call.sender not in self.roster.clients:
-                raise BadMessageError(f"unknown sender {call.sender!r}; known: {', '.join(self.roster.clients)}")
+                raise BadMessageError(f"unknown sender {call.sender!r:.50}; known: {', '.join(self.roster.clients)}")
         except BadMessageError as error:
             self.state.ledger.refuse("call", str(error), "unknown")
             raise
-        self.liveness.hear(call.sender, call.attempt)
+        try:
+            self.liveness.hear(call.sender, call.attempt)
+        except SupersededError as error:
+            self.state.ledger.refuse("superseded", str(error), call.sender)
+            raise
         return call
 
     def accept(self, messages: Sequence[Message], sender: str, number: int) -> tuple[Accepted, tuple[str, ...]]:
@@ -67,24 +86,32 @@ class Reception:
         check_message(message, sender, number, self.roster.clients, self.state.sizes)
         if isinstance(message, ArrayMessage) and message.is_part:
             self._check_growth(message)
-        self._in_vain[message.kind, sender == self.roster.target] = 0
+        self._in_vain.pop((message.kind, sender == self.roster.target), None)
         self.state.ledger.count("up", message)
 
     def reason_against(self, envelope: Envelope, newest: tuple[int, int, int]) -> str | None:
-        """Return why a call is not answered: unknown sender, phase or round, or one before its newest call."""
+        """Return why a call is not answered: its phase or round is unknown, not yet due, or before its newest call."""
         sender, number = envelope.sender, envelope.round
         if sender not in self.roster.clients:
             return f"unknown sender {sender!r}; known: {', '.join(self.roster.clients)}"
         if envelope.phase not in PHASES or not 1 <= number <= self.last_round + 1:
-            return f"{sender} calls for {envelope.phase!r} of round {number}"
+            return f"{sender} calls for {envelope.phase!r:.50} of round {number}"
+        if number > self._next_round[sender]:
+            return f"{sender} calls for round {number}; its next is {self._next_round[sender]}"
         if call_number(envelope) < newest:
             return f"{sender} repeats round {number} after round {newest[1]}"
         return None
 
+    def allow(self, sender: str, completed: int) -> None:
+        """Let a client call for the round after those that it was told are over."""
+        self._next_round[sender] = max(self._next_round[sender], completed + 1)
+
     def _check_growth(self, message: ArrayMessage) -> None:
         """Raise if the norm of a part is out of proportion to that of the current average."""
         current, root = self.state.aggregate.current.get(message.kind), message.values.size**0.5
-        limit = FIRST_LIMIT * root if current is None else LARGEST_GROWTH * _norm(current) + SLACK * root
+        limit = LARGEST_RMS * root
+        if current is not None:
+            limit = min(limit, LARGEST_GROWTH * _norm(current) + SLACK * root)
         if (norm := _norm(message.values)) > limit:
             raise BadMessageError(
                 f"{message.kind} of {message.sender} has length {norm:.3g}; allowed next to the average: {limit:.3g}"
@@ -94,11 +121,23 @@ class Reception:
         kind = str(getattr(message, "kind", "unknown"))
         self.state.ledger.refuse(kind, reason, sender)
         is_target = sender == self.roster.target
-        self._in_vain[kind, is_target] += 1
-        senders = 1 if is_target else len(self.roster.sources)
-        if isinstance(message, ArrayMessage) and self._in_vain[kind, is_target] >= ROUNDS_IN_VAIN * senders:
+        senders = {self.roster.target} if is_target else set(self.roster.sources)
+        rounds = {name: self.state.rounds.get(name, 0) for name in senders} | {sender: message.round}
+        in_vain = self._in_vain.setdefault((kind, is_target), _InVain(dict(rounds), set()))
+        in_vain.refused.add(sender)
+        past = min(rounds[name] - in_vain.since[name] for name in senders) + 1
+        is_last = message.round > self.last_round and in_vain.refused == senders
+        if isinstance(message, ArrayMessage) and (past >= ROUNDS_IN_VAIN or is_last):
             whom = self.roster.target if is_target else "any source"
-            self.broken = self.broken or f"no {kind} of {whom} could be used for {ROUNDS_IN_VAIN} rounds: {reason}"
+            when = "after the last round" if is_last else f"for {past} rounds"
+            self.broken = self.broken or f"no {kind} of {whom} could be used {when}: {reason}"
+
+
+class _InVain(NamedTuple):
+    """A kind of message that has been refused ever since the clients were in these rounds, and who sent it."""
+
+    since: dict[str, int]
+    refused: set[str]
 
 
 def _norm(values: np.ndarray) -> float:

@@ -78,10 +78,21 @@ class Replies:
 
     def catch_up(self, receiver: str, completed_rounds: int, phase: str = "greet") -> Reply:
         """Return the current round and model, for a client that joins late or again."""
-        parts = self._parts(self.state.aggregate.current, phase)
+        state = self.state
+        parts = self._parts(state.aggregate.current, phase)
         self._count(parts)
-        self.state.delivered[receiver] = self.state.aggregate.version
-        return Reply(parts=parts, round=max(0, completed_rounds), model_version=self.state.aggregate.version)
+        state.delivered[receiver] = state.aggregate.version
+        if receiver == self.roster.target:  # it may continue from a checkpoint, without what it had received since then
+            self._delivered.clear()
+        completed, version = max(0, completed_rounds), state.aggregate.version
+        return Reply(parts=parts, round=completed, model_version=version, has_last=self._has_last(receiver))
+
+    def _has_last(self, client: str) -> bool:
+        """Tell whether what a client sends after the last round has arrived."""
+        config, state = self.config, self.state
+        has_statistics = config.align.statistics == "none" or client in state.statistics
+        has_vote = config.federation.prediction == "average" or client in state.source_models
+        return state.rounds.get(client, 0) > config.train.rounds and has_statistics and has_vote
 
     def _new_parts(self) -> set[str]:
         changes = self.state.aggregate.changes

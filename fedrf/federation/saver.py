@@ -78,7 +78,9 @@ class Saver(Callback):
             draws.secret = state_dict.get("secret") or draws.secret
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the client join the others."""
+        """Let the client join the others; its file counts, also if it was lost before it could say so."""
+        if self.saved:
+            self.channel.saved(self.saved)
         self.on_start()
 
     def on_train_batch_end(
@@ -101,6 +103,7 @@ class Saver(Callback):
         version = self.channel.progress.checkpoint_version
         self.channel.beat()  # a process that was replaced does not write
         self.channel.info.fence.check()
-        write_atomically(self.files.path(version), trainer.save_checkpoint)
+        is_private = self.module.samples.draws.secret is not None
+        write_atomically(self.files.path(version), trainer.save_checkpoint, private=is_private)
         self.saved, self.saved_at = version, time.monotonic()
         self.files.prune(self.channel.saved(version))

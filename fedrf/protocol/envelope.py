@@ -59,6 +59,8 @@ class Reply:
         Whether to save and stop.
     refused
         Reasons against messages that were not used.
+    has_last
+        In the answer to a greeting: whether what the client sends after the last round has arrived.
     """
 
     embeddings: tuple[ArrayMessage, ...] = ()
@@ -70,3 +72,4 @@ class Reply:
     round: int = 0
     stop: bool = False
     refused: tuple[str, ...] = ()
+    has_last: bool = False

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedrf.protocol.message import Message
 
-MAX_FAILURES = 100
+MAX_FAILURES, MAX_TEXT = 100, 1000
+MAX_REASONS = 3  # that are recorded for each client and kind of message; all refusals are counted
 
 
 @dataclass
@@ -70,8 +71,8 @@ class Ledger:
     def refuse(self, kind: str, reason: str, sender: str) -> None:
         """Count a message that is not used, and record why."""
         self.refused[kind] += 1
-        self._count_suspicion(sender, f"{kind} refused")
-        self.record_failure(f"refused: {reason}")
+        if self._count_suspicion(sender, f"{kind} refused") <= MAX_REASONS:
+            self.record_failure(f"refused: {reason}")
 
     def suspect(self, sender: str, reason: str) -> None:
         """Count a message that was left out because it contradicts others; the first for a reason is a failure too."""
@@ -86,4 +87,4 @@ class Ledger:
     def record_failure(self, failure: str) -> None:
         """Record a failure for the summary; only the first hundred."""
         if len(self.failures) < MAX_FAILURES:
-            self.failures.append(failure)
+            self.failures.append(failure[:MAX_TEXT])

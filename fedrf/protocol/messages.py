@@ -17,6 +17,10 @@ from fedrf.protocol.message import KINDS, ArrayMessage, BadMessageError, Message
 from fedrf.protocol.sizes import Sizes
 
 NORM_SLACK = 1e-4  # rounding errors of single precision, over thousands of squares
+MAX_COUNT = 10**12  # of samples
+MAX_MOMENT = 1e6
+MAX_FIGURES, MAX_FIGURE_NAME = 100, 64
+COUNTING_FIGURES = ("round", "step", "final")  # are integers
 KEY_BYTES = 256  # of Paillier: 2048 bits
 CIPHERTEXT_BYTES = 2 * KEY_BYTES  # a number modulo the square of the key
 
@@ -90,6 +94,11 @@ class Moments(ArrayMessage):
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
         """Return (2, m)."""
         return (2, sizes.dim)
+
+    def check_bounds(self, where: str, norm: float) -> None:
+        """Check that variances are not negative, and that numbers are not far beyond those of any trained W."""
+        if self.values[1].min() < 0 or norm > MAX_MOMENT:
+            raise BadMessageError(f"{where} cannot be means and variances of aligned features")
 
 
 class Aligner(ArrayMessage):
@@ -171,8 +180,16 @@ class _SumMessage(ArrayMessage):
         return super().nbytes + 8
 
     def check_bounds(self, where: str, norm: float) -> None:
-        """Check that n is positive."""
+        """Check n, and that each column can be a sum over n unit vectors, or over their products with a unit vector."""
         check_count(self, self.count)
+        columns = self.values.astype(np.float64).reshape(len(self.values), -1)
+        longest, limit = float(np.linalg.norm(columns, axis=0).max(initial=0)), self.longest_column()
+        if longest > limit * (1 + NORM_SLACK):
+            raise BadMessageError(f"{where} has a column of length {longest:.4g}; allowed: {limit:.4g}")
+
+    def longest_column(self) -> float:
+        """Return the largest length of a column: n, because each sample adds a vector of at most unit norm."""
+        return float(self.count)
 
 
 class Statistics(_SumMessage):
@@ -184,6 +201,10 @@ class Statistics(_SumMessage):
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:
         """Return (1 + 2N, 2N)."""
         return (sizes.features + 1, sizes.features) if sizes.features and sizes.sends_gram else None
+
+    def longest_column(self) -> float:
+        """Return the largest length of a column, which has a number of Σ1 besides."""
+        return 2**0.5 * self.count
 
 
 class Product(_SumMessage):
@@ -246,12 +267,23 @@ class Metrics(Message):
         """Return what must be plain numbers."""
         return list(self.values.values())
 
+    def check(self, sizes: Sizes) -> None:
+        """Check the number of figures and their names, and that rounds and steps are counts."""
+        where = f"metrics of {self.sender}"
+        if len(self.values) > MAX_FIGURES or any(len(name) > MAX_FIGURE_NAME for name in self.values):
+            raise BadMessageError(f"{where}: over {MAX_FIGURES} figures, or a name of over {MAX_FIGURE_NAME} letters")
+        if "client" in self.values:
+            raise BadMessageError(f"{where}: a figure cannot have the name client")
+        for name in COUNTING_FIGURES:
+            if not 0 <= self.values.get(name, 0) <= MAX_COUNT:
+                raise BadMessageError(f"{where}: {name} must be a count; got {self.values[name]}")
+
     def deliver(self, accepted: dict[str, ArrayMessage], record: Callable[[Mapping[str, float]], None]) -> None:
         """Record the figures."""
         record(self.values)
 
 
 def check_count(message: Message, count: int) -> None:
-    """Raise `BadMessageError` unless the number of samples is positive."""
-    if count < 1:
-        raise BadMessageError(f"{message.kind} of {message.sender}: count must be at least 1; got {count}")
+    """Raise `BadMessageError` unless the number of samples is positive and possible."""
+    if not 1 <= count <= MAX_COUNT:
+        raise BadMessageError(f"{message.kind} of {message.sender}: count must be 1 to {MAX_COUNT}; got {count}")

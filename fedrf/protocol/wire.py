@@ -92,7 +92,7 @@ def unpack_call(content: object, limit: int) -> Call:
     call = Call(*value)
     if type(call.name) is not str or call.name not in CALLS:
         raise BadMessageError(f"unknown call {call.name!r:.50}; known: {', '.join(CALLS)}")
-    if type(call.sender) is not str or not _is_sound(call.attempt) or type(call.attempt) is not int:
+    if type(call.sender) is not str or type(call.attempt) is not int or not _is_sound((call.sender, call.attempt)):
         raise BadMessageError(f"{call.name}: sender and attempt must be a text and a number")
     _check_arguments(call)
     return call
@@ -106,7 +106,10 @@ def _check_arguments(call: Call) -> None:
         allowed = (int, float) if kind is float else (kind,)
         if isinstance(argument, bool) or not isinstance(argument, allowed) or not _is_sound(argument):
             raise BadMessageError(f"{call.name} of {call.sender:.50}: wrong argument")
-        for part in (argument, *argument.messages) if isinstance(argument, Envelope) else (argument,):
+        messages = argument.messages if isinstance(argument, Envelope) else ()
+        if len({message.kind for message in messages}) < len(messages):
+            raise BadMessageError(f"{call.name} of {call.sender:.50} has several messages of one kind")
+        for part in (argument, *messages):
             if isinstance(part, Envelope | Message):
                 _check_owner(call, part)
 
@@ -123,10 +126,12 @@ def _is_sound(value: Any) -> bool:
         return abs(value) < MAX_INTEGER
     if isinstance(value, str):
         return len(value) <= MAX_TEXT
+    if isinstance(value, tuple):
+        return all(_is_sound(item) for item in value)
     if isinstance(value, dict):
         return all(type(key) is str and _is_sound(key) and _is_sound(item) for key, item in value.items())
     if isinstance(value, Envelope):
-        return _has_types(value) and all(isinstance(part, Message) and _is_sound(part) for part in value.messages)
+        return _has_types(value) and all(isinstance(part, Message) for part in value.messages)
     return _has_types(value) if isinstance(value, Message) else True
 
 

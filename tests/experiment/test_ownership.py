@@ -55,9 +55,7 @@ def test_after_a_kill_the_directory_is_free(tmp_path, other_driver):
     assert final_weights(resumed) == final_weights(fedrf.run(None, SLOW, out=tmp_path / "whole", local=True))
 
 
-def test_a_driver_whose_run_was_taken_over_ends_and_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedrf.ownership.RENEW_SECONDS", 0)
-
+def test_a_driver_whose_run_was_taken_over_ends_and_writes_nothing(tmp_path):
     def take_over(rows):
         (tmp_path / "run/owner.json").write_text('{"token": "of another"}')
         return False

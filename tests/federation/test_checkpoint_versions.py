@@ -33,6 +33,7 @@ def test_a_client_that_was_away_keeps_the_file_that_a_valid_version_refers_to(tm
             if number == 1:
                 await server.leave(B, "gone")
         needed.append(server.versions.oldest_needed(B))
+        await server.admit(B, 1)
         await server.exchange(envelope(B, 4, attempt=1))
         needed.append(await server.saved(B, server.versions.number))
         return needed, server.versions.saved

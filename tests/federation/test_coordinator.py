@@ -163,6 +163,7 @@ def test_a_repeated_call_changes_nothing_and_gets_the_same_answer(tmp_path, mode
 def test_an_older_call_is_refused_and_changes_nothing(tmp_path, number, attempt):
     async def main():
         server = coordinator(tmp_path, federation__mode="async")
+        await server.admit(A, 1)
         await server.exchange(envelope(A, 2, aligner=0 * ONES, attempt=1))
         latest = await server.exchange(envelope(A, 3, aligner=ONES, attempt=1))
         again = await server.exchange(envelope(A, number, aligner=9 * ONES, attempt=attempt))

@@ -27,6 +27,7 @@ def clock(monkeypatch):
 
 def test_a_client_is_silent_after_the_deadline_and_one_that_starts_after_ten_times_as_long(clock):
     alive = Liveness("ab", 10)
+    alive.admit("a", 0)
     alive.hear("a", 0)
     clock(10.5, alive, ())
     assert alive.silent() == {"a": 10.5}
@@ -42,6 +43,7 @@ def test_signs_of_life_end_the_silence(clock):
 
 def test_time_in_which_the_coordinator_was_frozen_does_not_count(clock):
     alive = Liveness("a", 10)
+    alive.admit("a", 0)
     alive.hear("a", 0)
     clock.now[0] += 3600
     assert alive.silent() == {}
@@ -49,14 +51,17 @@ def test_time_in_which_the_coordinator_was_frozen_does_not_count(clock):
 
 def test_only_the_current_attempt_is_heard(clock):
     alive = Liveness("a", 10)
+    with pytest.raises(SupersededError):
+        alive.hear("a", 0)  # before the driver has started one
     alive.admit("a", 3)
     alive.hear("a", 3)
     for attempt in (2, 4):
         with pytest.raises(SupersededError):
             alive.hear("a", attempt)
     alive.exclude("a")
-    with pytest.raises(SupersededError):
-        alive.hear("a", 3)
+    for attempt in (-1, 0, 3):
+        with pytest.raises(SupersededError):
+            alive.hear("a", attempt)
     alive.admit("a", 4)
     alive.hear("a", 4)
 

@@ -67,6 +67,49 @@ def test_an_aggregate_that_is_not_finite_is_an_error(tmp_path, monkeypatch):
         run(main())
 
 
+def test_two_sources_cannot_raise_the_average_step_by_step(tmp_path):
+    """Each message of one is 9.9 times the average, which the other follows: nothing exceeds an rms of 100."""
+
+    async def main():
+        server = coordinator(tmp_path, federation__mode="sync")
+        current = ONES
+        for number in range(2, 60):
+            calls = (envelope(A, number, aligner=9.9 * current), envelope(B, number, aligner=current))
+            current = (await exchange_all(server, *calls, envelope(T, number)))[T].parts["aligner"]
+        return current, (await server.poll(0)).suspicions
+
+    current, suspicions = run(main())
+    assert np.abs(current).max() <= 100
+    assert suspicions[A]["aligner refused"] > 10
+
+
+def test_a_fast_source_whose_messages_are_refused_does_not_end_the_run_of_a_slow_one(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, federation__mode="async")
+        for number in range(1, 30):
+            await server.exchange(envelope(A, number, aligner=BIG))
+        before = (await server.poll(0)).broken
+        for number in range(1, 12):
+            await server.exchange(envelope(B, number, aligner=BIG))
+        return before, (await server.poll(0)).broken
+
+    before, after = run(main())
+    assert before == ""
+    assert "no aligner of any source could be used for 10 rounds" in after
+
+
+def test_a_run_whose_last_parts_are_all_refused_is_broken(tmp_path):
+    """As with T_C = last, or in runs that are shorter than the limit."""
+
+    async def main():
+        server = coordinator(tmp_path, train__rounds=3)
+        calls = (envelope(name, 4, classifier=[np.nan], phase="final") for name in (A, B))
+        await exchange_all(server, *calls, envelope(T, 4, phase="final"))
+        return (await server.poll(0)).broken
+
+    assert "no classifier of any source could be used after the last round" in run(main())
+
+
 def test_a_part_without_a_valid_sender_for_some_rounds_breaks_the_run(tmp_path):
     async def main(honest_rounds):
         server, broken = coordinator(tmp_path), []
@@ -147,4 +190,4 @@ def test_a_flood_of_refusals_is_counted_and_not_stored(tmp_path):
 
     status = run(main())
     assert status.suspicions == {A: {"aligner refused": 119}}
-    assert len(status.failures) == 100
+    assert len(status.failures) == 3  # the reason of the first ones

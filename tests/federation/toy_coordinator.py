@@ -24,13 +24,16 @@ A, B, T = "rendered", "street", "handwritten"
 ONES = np.ones((2, 2), np.float32)
 
 
-def coordinator(tmp_path, begun=False, **overrides):
-    """Return a coordinator; `begun`: whose clients have greeted."""
+def coordinator(tmp_path, begun=False, any_round=True, **overrides):
+    """Return a coordinator; `begun`: whose clients have greeted; `any_round`: whose clients may begin in any round."""
     config = load_config(None, {**BASE, **{key.replace("__", "."): value for key, value in overrides.items()}})
     (tmp_path / "owner.json").write_text('{"token": "toy"}')
     fence = Fence(tmp_path, "toy")
     server = Coordinator(config, (A, B), T, CoordinatorFiles(tmp_path, fence))
     server.roster.begun = begun
+    for name in (A, B, T):
+        server.liveness.admit(name, 0)
+        server.reception.allow(name, config.train.rounds if any_round else 0)
     return server
 
 

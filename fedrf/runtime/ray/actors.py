@@ -55,6 +55,20 @@ class ClientActor:
         """Return process, node and GPUs."""
         return _where()
 
+    def check_files(self, config: Mapping[str, Any], client: str) -> str:
+        """Check the files of a client on this node; return what is wrong, or nothing."""
+        from fedrf.data.domains import domains_of, locate
+        from fedrf.data.preflight import check_clients
+
+        try:
+            checked = Config.model_validate(config)
+            domains = domains_of(checked, client)
+            locate(checked.data, domains)
+            check_clients(checked, domains)
+        except ValueError as error:
+            return str(error)
+        return ""
+
     def run(
         self,
         config: Mapping[str, Any],
@@ -73,11 +87,17 @@ class ClientActor:
 
 
 def _link(coordinator: Any) -> Callable[[bytes], Any]:
-    """Return a function that sends a call to the coordinator actor and reads shared arrays of its reply."""
+    """Return a function that sends a call to the coordinator actor and reads shared arrays of its reply.
+
+    While the network is interrupted, Ray repeats a call: repeated calls get the same answer. If that takes longer than
+    the deadline, the driver ends this process.
+    """
     import ray
 
+    call = coordinator.call.options(max_task_retries=-1)
+
     def send(content: bytes) -> Any:
-        answer = ray.get(coordinator.call.remote(content))
+        answer = ray.get(call.remote(content))
         if isinstance(answer, Reply):
             parts = {k: ray.get(v) if isinstance(v, ray.ObjectRef) else v for k, v in answer.parts.items()}
             return replace(answer, parts=parts)

@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fedrf.config.schema import ResourcesConfig
+from fedrf.config.schema import Config, ResourcesConfig
+from fedrf.data.domains import clients_of
 from fedrf.errors import reason
 from fedrf.runtime.placement import Requirements, compute_requirements
 from fedrf.runtime.ray.actors import ClientActor
@@ -102,6 +103,19 @@ class RaySession:
     def prepare(self, names: Sequence[str], resources: ResourcesConfig) -> None:
         """Start the actors of the next run; raise `ValueError` if their resources cannot be reserved."""
         self.give_back(self.acquire(names, resources))
+
+    def check_files(self, config: Config) -> None:
+        """Raise a `ValueError` if the files of a client are not what it needs, on the node where it will run."""
+        import ray
+
+        assert self._idle is not None  # after `prepare`
+        sources, target = clients_of(config)
+        names, content = (*sources, target), config.model_dump(mode="json")
+        actors = {name: self._idle.actors[self._idle.process_of(index)] for index, name in enumerate(names)}
+        checks = [actor.check_files.remote(content, name) for name, actor in actors.items()]
+        for name, problem in zip(names, ray.get(checks), strict=True):
+            if problem:
+                raise ValueError(f"{name}: {problem}")
 
     def give_back(self, pool: ActorPool) -> None:
         """Keep the actors of a run that has ended for the next run."""
