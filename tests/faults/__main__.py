@@ -20,6 +20,7 @@ from tests.faults.schedules import FaultySession, draw, run_schedule, undisturbe
 
 PAGE = Path("docs/reliability.md")
 GOOD = ("same bits", "complete")
+KINDS = {"kill": "killed", "freeze": "frozen", "blink": "frozen for 3 s", "pause": "for 12 s"}
 FUZZED_CALLS = "10000"
 
 
@@ -87,12 +88,12 @@ def render(outcomes, count: int) -> str:
         f"{count} random faults, commit {commit.strip()}. Numbers are runs; those whose fault was not reached are not "
         "counted.",
         "",
-        "| process | point | killed | frozen | sync: same bits | async: complete | other |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        f"| process | point | {' | '.join(KINDS.values())} | sync: same bits | async: complete | other |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (role, point), results in sorted(outcomes.items()):
         reached = [(schedule, text) for schedule, text in results if not text.endswith("not reached")]
-        kinds = [sum(schedule.kind == kind for schedule, _ in reached) for kind in ("kill", "freeze")]
+        kinds = [sum(schedule.kind == kind for schedule, _ in reached) for kind in KINDS]
         verdicts = [sum(text == good for _, text in reached) for good in GOOD]
         others = sorted({text for _, text in reached if text not in GOOD})
         lines.append(f"| {role} | {point} | {' | '.join(map(str, (*kinds, *verdicts)))} | {'; '.join(others)} |")

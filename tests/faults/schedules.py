@@ -41,6 +41,8 @@ METHODS = ("fedrf-plus", "fedrf-oneshot")
 CLIENTS = ("rendered", "textured", "street", "handwritten")
 TARGET = CLIENTS[-1]
 SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
+PAUSE_SECONDS = {"blink": 3, "pause": 12}  # frozen, and continued before or after the deadline
+KINDS = (*SIGNALS, *PAUSE_SECONDS)
 MEMORY_PIECES = 128  # of 2^26 bytes
 
 # Where a process can be stopped: a class, its method, whether before or after it, and how often it is passed.
@@ -115,8 +117,8 @@ def draw(seed: int) -> Schedule:
     points = points_of(victim)
     point = rng.choice(sorted(set(points) - set(NOT_REACHED.get((method, role_of(victim)), ()))))
     passings = points[point][2] if method == "fedrf-plus" else 1
-    # A frozen driver goes on when it is continued; what matters is that others can take over.
-    kind = "kill" if victim == "driver" else rng.choice(sorted(SIGNALS))
+    # While its process exists, a frozen driver of this machine is not replaced.
+    kind = rng.choice([kind for kind in KINDS if (victim, kind) != ("driver", "freeze")])
     return Schedule(method, mode, victim, point, rng.randint(1, passings), kind)
 
 
@@ -165,9 +167,11 @@ class Strike:
 
 
 def strike_with(kind: str) -> None:
-    """End or freeze this process, or use memory until Ray ends a process."""
-    if kind in SIGNALS:
-        os.kill(os.getpid(), SIGNALS[kind])
+    """End or freeze this process, for a while or for good, or use memory until Ray ends a process."""
+    if kind in PAUSE_SECONDS:
+        subprocess.Popen(["sh", "-c", f"sleep {PAUSE_SECONDS[kind]}; kill -CONT {os.getpid()}"], start_new_session=True)
+    if kind != "memory":
+        os.kill(os.getpid(), SIGNALS.get(kind, signal.SIGSTOP))
         return
     used = []
     for _ in range(MEMORY_PIECES):
@@ -231,7 +235,7 @@ def run_schedule(schedule: Schedule, out: Path, session: RaySession, undisturbed
 
         command = [sys.executable, "-m", "tests.faults.driver", ray.get_runtime_context().gcs_address, out, *schedule]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        assert done.returncode == (-signal.SIGKILL if schedule.kind == "kill" else 0), done.stderr
         result = resume(out, session)
     else:
         config = load_config(None, settings_of(schedule))
@@ -262,6 +266,8 @@ def verdict(schedule: Schedule, result, undisturbed: dict) -> str:
         return "same bits" if final_weights(result) == undisturbed[schedule.method] else "other bits"
     if sum(bool(row.get("final")) for row in rows if row["client"] == TARGET) != 1:
         return "the final figures were recorded more than once"
+    if schedule.method == "fedrf-oneshot" and set(result.summary["measured"]["source_weights"]) != set(CLIENTS) - {TARGET}:
+        return "the statistics of a source are missing"
     return "complete" if set(final_weights(result)) == set(CLIENTS) else "a client has not finished"
 
 
