@@ -179,3 +179,17 @@ def test_what_is_written_after_the_check_of_a_file_is_read(tmp_path):
     with pytest.raises(ValueError, match=r"t\.npz: label 2 is not one of the classes 0, 1"):
         fedrf.run(None, keys, out=tmp_path / "run", local=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_directory_cannot_bring_its_own_code(tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text("method: brought:Method\n")
+    (tmp_path / "brought.py").write_text("raise SystemExit('ran')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="method=brought:Method would be imported from the run directory"):
+        fedrf.run(resume=tmp_path, local=True)
+
+
+def test_an_empty_configuration_is_one_line(tmp_path):
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(ValueError, match=r"config.yaml is damaged: it is no mapping of keys"):
+        fedrf.run(resume=tmp_path, local=True)

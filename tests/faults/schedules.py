@@ -266,7 +266,9 @@ def verdict(schedule: Schedule, result, undisturbed: dict) -> str:
         return "same bits" if final_weights(result) == undisturbed[schedule.method] else "other bits"
     if sum(bool(row.get("final")) for row in rows if row["client"] == TARGET) != 1:
         return "the final figures were recorded more than once"
-    if schedule.method == "fedrf-oneshot" and set(result.summary["measured"]["source_weights"]) != set(CLIENTS) - {TARGET}:
+    if schedule.method == "fedrf-oneshot" and set(result.summary["measured"]["source_weights"]) != set(CLIENTS) - {
+        TARGET
+    }:
         return "the statistics of a source are missing"
     return "complete" if set(final_weights(result)) == set(CLIENTS) else "a client has not finished"
 

@@ -27,6 +27,7 @@ from fedrf.ownership import Fence
 from fedrf.protocol.message import BadMessageError
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession, check_address
 from tests.conftest import TINY, final_weights
+from tests.data.layouts import images
 from tune.cli import main as tune_main
 
 pytestmark = pytest.mark.ray
@@ -301,6 +302,18 @@ def test_comparisons_and_sweeps_with_too_few_resources_leave_nothing_behind(
         assert stopped.value.code == 2
         assert "4 clients need 8 GPUs and Ray has 5; at most 1.25 each" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_files_are_checked_on_the_nodes_of_the_clients(light_session, tmp_path):
+    """Of a cluster the driver may not have the files itself."""
+    for domain, classes in {"a": "xy", "b": "xyz", "c": "xy"}.items():
+        for name in classes:
+            images(tmp_path / "scans" / domain / name)
+    keys = {"data.name": "folder", "data.root": str(tmp_path / "scans"), "data.target": "c", "data.classes": ["x", "y"]}
+    keys["data.sources"] = ["a", "b"]
+    with pytest.raises(ValueError, match=r"^b: .*z"):
+        fedrf.run(None, keys, out=tmp_path / "run", session=light_session)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_address_of_a_cluster_is_accepted(ray_session):
