@@ -32,6 +32,7 @@ from fedrf.config.schema import Config
 from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.storage import storage_of
 from fedrf.models.parts import get_part, parameters_of, set_part
 from fedrf.protocol.envelope import Reply
 from fedrf.runtime.base import Federation
@@ -47,7 +48,7 @@ def make_client(config: Config, name: str) -> Client:
     info = ClientInfo(name, SOURCES, TARGET, Path())
     samples = samples.without_labels() if name == TARGET else samples
     channel = Channel(info, lambda _: (1.0, Reply()), config.train.rounds)
-    return Client(config, channel, samples, Evaluator(samples.labels))
+    return Client(config, channel, samples, Evaluator(samples.labels), storage_of(channel))
 
 
 def plain_loop(config: Config) -> float:

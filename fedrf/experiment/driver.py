@@ -156,14 +156,13 @@ class Experiment:
         for name in self.clients:
             files = ClientFiles(self.folder.path, name)
             files.drop_after(saved.get(name, 0))
-            checkpoint = files.path(saved[name]) if name in saved else None
-            self._start_client(federation, name, checkpoint)
+            self._start_client(federation, name, saved.get(name))
 
-    def _start_client(self, federation: Federation, name: str, checkpoint: Any) -> None:
+    def _start_client(self, federation: Federation, name: str, checkpoint: int | None) -> None:
         self.attempts[name] += 1
         federation.call("admit", name, self.attempts[name])
         federation.start(name, self.attempts[name], checkpoint)
-        self.folder.log("client started", client=name, attempt=self.attempts[name], checkpoint=str(checkpoint or ""))
+        self.folder.log("client started", client=name, attempt=self.attempts[name], checkpoint=checkpoint)
 
     def _watch(self, federation: Federation, tracker: Tracker, display: Display) -> str:
         """Watch the clients until the last one has ended; return the status of the run."""

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrf.federation.client_info import ClientInfo
@@ -119,6 +121,15 @@ class Channel:
         """Report that a checkpoint version is saved; return the oldest that must be kept."""
         oldest: int = self._call("saved", version)
         return oldest
+
+    def upload(self, name: str, start: int, size: int, digest: str, piece: NDArray[np.uint8]) -> None:
+        """Send a piece of a file, from byte `start` on."""
+        self._call("upload", name, start, size, digest, piece)
+
+    def download(self, name: str, start: int) -> tuple[int, bytes]:
+        """Return the size of a file and a piece of it, from byte `start` on."""
+        answer: tuple[int, bytes] = self._call("download", name, start)
+        return answer
 
     def finish(self) -> None:
         """Report that the client has ended."""

@@ -27,22 +27,38 @@ class ClientFiles:
     """The checkpoints of one client."""
 
     def __init__(self, run: Path, client: str) -> None:
+        self.run, self.client = run, client
         self.folder = run / "checkpoints" / client
+
+    def name(self, version: int) -> str:
+        """Return the name of the file of one version in the run directory."""
+        return f"checkpoints/{self.client}/{version:06d}.safetensors"
 
     def path(self, version: int) -> Path:
         """Return the file of one version."""
-        return self.folder / f"{version:06d}.safetensors"
+        return self.run / self.name(version)
+
+    @property
+    def name_of_final(self) -> str:
+        """The name of the file with the weights at the end of the run."""
+        return f"checkpoints/{self.client}/final.safetensors"
 
     @property
     def final(self) -> Path:
         """The weights at the end of the run."""
-        return self.folder / "final.safetensors"
+        return self.run / self.name_of_final
 
-    def newest(self) -> Path | None:
-        """Return the newest intact file, whether or not the other clients have saved the same version."""
+    def version_of(self, name: str) -> int | None:
+        """Return the version whose file has a name; None for other names."""
+        digits = name.removeprefix(f"checkpoints/{self.client}/").removesuffix(".safetensors")
+        version = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else 0
+        return version if name == self.name(version) else None
+
+    def newest(self) -> int | None:
+        """Return the newest version with an intact file, whether or not the other clients have saved it."""
         for path in sorted(self.folder.glob(VERSIONS), reverse=True):
             if not damage(path):
-                return path
+                return int(path.stem)
         return None
 
     def drop_after(self, version: int) -> None:

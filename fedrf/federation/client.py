@@ -14,7 +14,7 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -34,8 +34,8 @@ from fedrf.federation.local_samples import PIECE, LocalSamples
 from fedrf.federation.module import FederatedModule
 from fedrf.federation.round_batches import RoundBatches, uncache_adapter
 from fedrf.federation.saver import ArchiveIO, Saver
+from fedrf.federation.storage import Storage
 from fedrf.federation.warm_start import warm_started_aligner
-from fedrf.files import write_atomically
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.extractor import CachedExtractor, Extractor
 from fedrf.models.network import NoRandomFeatures
@@ -66,6 +66,8 @@ class Client:
         The local samples; without labels at the target.
     accuracy
         Computes the accuracy of predictions for the local samples; for the records only.
+    storage
+        Where the client's files are.
     device
         Where the frozen part of the extractor is computed.
     target_samples
@@ -83,10 +85,12 @@ class Client:
         channel: Channel,
         samples: Samples,
         accuracy: Accuracy,
+        storage: Storage,
         device: str = "cpu",
         target_samples: Samples | None = None,
     ) -> None:
         self.config, self.channel, self.accuracy, self.device = config, channel, accuracy, device
+        self.storage = storage
         self.info = info = channel.info
         self.schedule = Schedule(config, info.name, info.sources, info.target)
         self.probabilities: Tensor | None = None
@@ -237,9 +241,11 @@ class Client:
                 enable_checkpointing=False,
                 enable_progress_bar=False,
                 enable_model_summary=False,
-                plugins=[LightningEnvironment(), ArchiveIO()],
+                plugins=[LightningEnvironment(), ArchiveIO(self.storage, self.config.federation.private_batches)],
             )
-            trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=self.info.checkpoint)
+            version = self.info.checkpoint
+            path = None if version is None else ClientFiles(self.info.run, self.info.name).name(version)
+            trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=path)
         if not self.channel.progress.stopped and self.module.commit():  # again: a checkpoint may be of the last round
             self._write_results()
         self.channel.finish()
@@ -264,9 +270,7 @@ class Client:
         has_final_model = self.schedule.is_target or not self.schedule.takes_statistics
         self.channel.report((self._final_figures() if has_final_model else {}) | {"final": 1.0})
         weights = {in_file(name): value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-        file = ClientFiles(self.info.run, self.info.name).final
-        self.info.fence.check()
-        write_atomically(file, lambda path: save_file(weights, path))
+        self.storage.write(ClientFiles(self.info.run, self.info.name).name_of_final, save(weights))
 
     def _final_figures(self) -> Figures:
         """Predict all samples and return the figures; a majority vote has no network that could be scored."""

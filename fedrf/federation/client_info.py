@@ -22,7 +22,7 @@ class ClientInfo(NamedTuple):
     attempt
         How often the client has been started.
     checkpoint
-        The checkpoint to continue from.
+        The version of the checkpoint to continue from.
     token
         Allows writing to the run directory (`fedrf.ownership`).
     """
@@ -32,7 +32,7 @@ class ClientInfo(NamedTuple):
     target: str
     run: Path
     attempt: int = 0
-    checkpoint: Path | None = None
+    checkpoint: int | None = None
     token: str = ""
 
     @property

@@ -29,6 +29,7 @@ from fedrf.federation.startup import Startup
 from fedrf.federation.state import State
 from fedrf.federation.status import Status
 from fedrf.federation.sync_rounds import SyncRounds
+from fedrf.federation.uploads import Uploads
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
@@ -67,6 +68,7 @@ class Coordinator:
             self.roster, config.train.rounds, self.state, self.liveness, is_resumed=version is not None
         )
         self.replies = Replies(config, self.roster, self.state)
+        self.uploads = Uploads(files, target)
         self.startup = Startup(config, self.roster, self.state)
         self.rounds: SyncRounds | AsyncRounds
         if config.federation.mode == "sync":
@@ -179,6 +181,14 @@ class Coordinator:
         self.versions.note_saved(sender, version)
         self.versions.commit_if_complete(self.roster.expected())
         return self.versions.oldest_needed(sender)
+
+    async def upload(self, sender: str, name: str, start: int, size: int, digest: str, piece: Any) -> None:
+        """Write a piece of a file of a client that does not see the run directory."""
+        await asyncio.to_thread(self.uploads.add, sender, name, start, size, digest, piece)
+
+    async def download(self, sender: str, name: str, start: int) -> tuple[int, bytes]:
+        """Return the size of a file of a client, and a piece of it."""
+        return await asyncio.to_thread(self.uploads.read, sender, name, start)
 
     async def finish(self, sender: str) -> None:
         """Record that a client has done all its rounds."""

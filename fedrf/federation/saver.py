@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
@@ -13,27 +12,37 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from fedrf.archive import DamagedError, pack, unpack
 from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.module import FederatedModule
-from fedrf.files import write_atomically
+from fedrf.federation.storage import Storage
 
 
 class ArchiveIO(CheckpointIO):
-    """Writes and reads Lightning checkpoints as archives (`fedrf.archive`) instead of pickles."""
+    """Writes and reads Lightning checkpoints as archives (`fedrf.archive`) instead of pickles.
+
+    Parameters
+    ----------
+    storage
+        Where the client's files are; paths are names of files there.
+    private
+        Whether only the owner of the run may read them.
+    """
+
+    def __init__(self, storage: Storage, private: bool) -> None:
+        self.storage, self.private = storage, private
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write a checkpoint."""
-        Path(path).write_bytes(pack(checkpoint))
+        self.storage.write(str(path), pack(checkpoint), self.private)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint; a `ValueError` if it is damaged."""
         try:
-            content: dict[str, Any] = unpack(Path(path).read_bytes())
+            content: dict[str, Any] = unpack(self.storage.read(str(path)))
         except DamagedError as error:
             raise ValueError(f"{path} is damaged: {error}") from None
         return content
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Delete a checkpoint."""
-        Path(path).unlink()
+        """Do nothing: `Saver` deletes old checkpoints."""
 
 
 class Saver(Callback):
@@ -102,8 +111,6 @@ class Saver(Callback):
     def _save(self, trainer: Trainer) -> None:
         version = self.channel.progress.checkpoint_version
         self.channel.beat()  # a process that was replaced does not write
-        self.channel.info.fence.check()
-        is_private = self.module.samples.draws.secret is not None
-        write_atomically(self.files.path(version), trainer.save_checkpoint, private=is_private)
+        trainer.save_checkpoint(self.files.name(version))
         self.saved, self.saved_at = version, time.monotonic()
         self.files.prune(self.channel.saved(version))

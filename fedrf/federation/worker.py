@@ -21,7 +21,8 @@ from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.heartbeat import heartbeat
 from fedrf.federation.liveness import SupersededError, pause_between_beats
-from fedrf.federation.predictions import write_predictions
+from fedrf.federation.predictions import predictions_table
+from fedrf.federation.storage import storage_of
 
 
 def run_client(config: Config, info: ClientInfo, send: Send, threads: int = 1, accelerator: str = "auto") -> None:
@@ -41,10 +42,10 @@ def run_client(config: Config, info: ClientInfo, send: Send, threads: int = 1, a
 
 
 def _run(config: Config, channel: Channel, device: str, accelerator: str) -> None:
-    info = channel.info
+    info, storage = channel.info, storage_of(channel)
     try:
         local = open_samples(config, channel)
-        client = Client(config, channel, local.samples, local.evaluator, device, local.target_samples)
+        client = Client(config, channel, local.samples, local.evaluator, storage, device, local.target_samples)
         names, rows = local.names, local.samples.rows
         del local  # paths of the target's files often contain their labels
         client.run(accelerator)
@@ -52,9 +53,8 @@ def _run(config: Config, channel: Channel, device: str, accelerator: str) -> Non
         channel.finish()
         return
     if info.name == info.target and client.probabilities is not None:
-        file, classes = info.run / "predictions.csv", class_names(config.data)
-        info.fence.check()
-        write_predictions(file, rows, names(), classes, client.probabilities)
+        table = predictions_table(rows, names(), class_names(config.data), client.probabilities)
+        storage.write("predictions.csv", table)
 
 
 class OpenedSamples(NamedTuple):

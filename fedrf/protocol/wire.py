@@ -29,6 +29,8 @@ CALLS: dict[str, tuple[type, ...]] = {
     "exchange": (Envelope,),
     "report": (Metrics,),
     "saved": (int,),
+    "upload": (str, int, int, str, np.ndarray),
+    "download": (str, int),
     "finish": (),
 }
 OTHER_BYTES = 1_000_000  # of a call besides its arrays

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 
@@ -30,8 +29,8 @@ class Federation(Protocol):
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a method of the coordinator; raise `ConnectionError` if its process died or does not answer."""
 
-    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
-        """Start a client, from a checkpoint if one is given."""
+    def start(self, name: str, attempt: int, checkpoint: int | None) -> None:
+        """Start a client, from the version of its checkpoint, if one is given."""
 
     def end(self, name: str) -> bool:
         """End the process of a client that is silent, and tell whether that is possible; `wait` returns it as lost."""

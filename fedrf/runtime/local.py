@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any
 
 from fedrf.config.schema import Config
@@ -51,7 +50,7 @@ class LocalFederation:
         """Send a call of a client."""
         return self.call("call", content)
 
-    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
+    def start(self, name: str, attempt: int, checkpoint: int | None) -> None:
         """Start a client in a thread of its own."""
         from fedrf.federation.worker import run_client
 

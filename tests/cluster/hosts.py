@@ -36,9 +36,14 @@ def namespaces_work():
 
 
 class Hosts:
-    """Hosts with a Ray node each, the head first; `resources` are the custom resources of each, as JSON."""
+    """Hosts with a Ray node each, the head first.
 
-    def __init__(self, *resources):
+    `resources` are the custom resources of each, as JSON. Only the head sees the folder `hidden`: the others have an
+    empty one in its place, which needs namespaces.
+    """
+
+    def __init__(self, *resources, hidden=None):
+        self.hidden = hidden
         self.names = [f"fedrf-{os.getpid()}-{number}" for number in range(len(resources))]
         self.isolated = namespaces_work()
         self.addresses = [
@@ -105,8 +110,11 @@ class Hosts:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         environment |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
+        place = ("ip", "netns", "exec", self.names[number]) if self.isolated else ()
+        if self.hidden and number:  # in the mount namespace that `ip netns exec` makes
+            place = (*place, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(self.hidden))
         return subprocess.Popen(
-            [*(("ip", "netns", "exec", self.names[number]) if self.isolated else ()), *map(str, words)],
+            [*place, *map(str, words)],
             env=environment,
             stdout=stdout.open("w") if stdout else subprocess.PIPE,
             stderr=subprocess.STDOUT if stdout else subprocess.PIPE,

@@ -21,8 +21,8 @@ WRITERS = {
     "figures": (RunFolder, "append_rows", 2),
     "kept figures": (RunFolder, "keep_rows", 1),
     "summary": (RunFolder, "write_summary", 1),
-    "final weights": (client, "save_file", 2),
-    "predictions": (worker, "write_predictions", 1),
+    "final weights": (client, "save", 2),
+    "predictions": (worker, "predictions_table", 1),
 }
 
 

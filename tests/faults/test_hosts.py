@@ -58,29 +58,57 @@ def cut_for_a_while(hosts):
     ip("-n", hosts.names[0], "link", "set", "to1", "up")
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("fault", [kill, cut, cut_for_a_while])
-def test_a_run_goes_on_without_a_host(hosts, tmp_path, expected, fault, mode):
-    if not hosts.isolated:
-        pytest.skip("needs network namespaces")
+def start(hosts, out, mode):
+    """Start a run and wait until it has saved some versions."""
     keys = [f"{key}={json.dumps(value)}" for key, value in {**SETTINGS, "federation.mode": mode}.items()]
-    command = (sys.executable, "-m", "fedrf", "run", *keys, "--address", hosts.head, "--out", tmp_path / "run")
-    process = hosts.run(0, *command)
+    process = hosts.run(0, sys.executable, "-m", "fedrf", "run", *keys, "--address", hosts.head, "--out", out)
     until = time.monotonic() + 200
-    while not list(tmp_path.glob("run/checkpoints/coordinator/*5.safetensors")):
+    while not list(out.glob("checkpoints/coordinator/*5.safetensors")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < until
         time.sleep(0.05)
-    fault(hosts)
+    return process
+
+
+def finish(process, out):
+    """Wait until a run has ended well; return its final weights."""
     try:
         _, err = process.communicate(timeout=400)
     except subprocess.TimeoutExpired:
         process.kill()
         _, err = process.communicate()
-        pytest.fail(f"the run hangs: {err}\n{(tmp_path / 'run/run.log').read_text()}")
+        pytest.fail(f"the run hangs: {err}\n{(out / 'run.log').read_text()}")
     assert process.returncode == 0, err
-    folder = RunFolder(tmp_path / "run")
+    folder = RunFolder(out)
     assert folder.read_summary()["status"] == "finished"
+    return {path.parent.name: path.read_bytes() for path in out.glob("checkpoints/*/final.safetensors")}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("fault", [kill, cut, cut_for_a_while])
+def test_a_run_goes_on_without_a_host(hosts, tmp_path, expected, fault, mode):
+    if not hosts.isolated:
+        pytest.skip("needs network namespaces")
+    process = start(hosts, tmp_path / "run", mode)
+    fault(hosts)
+    weights = finish(process, tmp_path / "run")
     if mode == "sync":
-        files = folder.path.glob("checkpoints/*/final.safetensors")
-        assert {path.parent.name: path.read_bytes() for path in files} == expected
+        assert weights == expected
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_host_without_the_run_folder_is_lost_for_good(tmp_path, expected, mode):
+    """Its clients go on elsewhere from checkpoints that had crossed to the driver's run directory."""
+    (tmp_path / "runs").mkdir()
+    hosts = Hosts("{}", "{}", hidden=tmp_path / "runs")
+    try:
+        if not hosts.isolated:
+            pytest.skip("needs network namespaces")
+        process = start(hosts, tmp_path / "runs/run", mode)
+        kill(hosts)
+        weights = finish(process, tmp_path / "runs/run")
+    finally:
+        hosts.close()
+    assert set(weights) == set(expected)
+    if mode == "sync":
+        assert weights == expected

@@ -8,6 +8,7 @@ from fedrf.experiment.results import RunFolder
 from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.storage import storage_of
 from fedrf.protocol.envelope import Reply
 from fedrf.protocol.wire import unpack_call
 from fedrf.runtime.local import LocalFederation
@@ -61,4 +62,5 @@ def new_client(config, name, folder, target_samples=None, samples=None):
 
     local = samples.without_labels() if name == target else samples
     channel = Channel(ClientInfo(name, sources, target, folder), send, config.train.rounds)
-    return Client(config, channel, local, Evaluator(samples.labels), target_samples=target_samples)
+    evaluator, storage = Evaluator(samples.labels), storage_of(channel)
+    return Client(config, channel, local, evaluator, storage, target_samples=target_samples)

@@ -9,7 +9,7 @@ import pytest
 import fedrf
 from fedrf.archive import pack
 from fedrf.errors import RunFailedError
-from fedrf.federation import saver
+from fedrf.federation import storage
 from fedrf.federation.checkpoints import FORMAT, ClientFiles, CoordinatorFiles, keep_final_weights
 from fedrf.ownership import Owner
 from tests.conftest import final_weights
@@ -62,7 +62,7 @@ def test_if_a_file_of_the_newest_version_is_damaged_the_version_before_is_loaded
     if client == "a" or harm is not os.remove:
         assert "000002.safetensors" in version.skipped[0]
     if client == "a":
-        assert ClientFiles(files.run, "a").newest() == ClientFiles(files.run, "a").path(1)
+        assert ClientFiles(files.run, "a").newest() == 1
 
 
 def test_if_no_version_is_intact_one_line_says_so(files):
@@ -93,16 +93,19 @@ def test_a_coordinator_file_that_is_written_half_is_not_valid(files, monkeypatch
 def test_a_run_continues_from_the_version_before_a_checkpoint_that_was_written_half(tmp_path, monkeypatch):
     """In its third version a client's disk is full: the run fails, and resuming it gives the same bits."""
     undisturbed = fedrf.run(None, EVERY_ROUND, out=tmp_path / "undisturbed", local=True)
-    save = saver.ArchiveIO.save_checkpoint
+    write_atomically = storage.write_atomically
 
-    def half(self, checkpoint, path, storage_options=None):
-        save(self, checkpoint, path)
-        if "000003" in Path(path).name:
-            content = Path(path).read_bytes()
-            Path(path).write_bytes(content[: len(content) // 2])
-            raise OSError("no space left on device")
+    def half(path, write, private=False):
+        def write_half(draft):
+            write(draft)
+            if "000003" in path.name:
+                content = draft.read_bytes()
+                draft.write_bytes(content[: len(content) // 2])
+                raise OSError("no space left on device")
 
-    monkeypatch.setattr(saver.ArchiveIO, "save_checkpoint", half)
+        write_atomically(path, write_half, private)
+
+    monkeypatch.setattr(storage, "write_atomically", half)
     with pytest.raises(RunFailedError, match="no space left on device"):
         fedrf.run(None, EVERY_ROUND, out=tmp_path / "run", local=True)
     monkeypatch.undo()
@@ -162,7 +165,7 @@ def test_a_file_of_another_format_is_refused_in_one_line(tmp_path, content):
 
 def test_old_versions_of_a_client_are_deleted(files):
     of_client = ClientFiles(files.run, "a")
-    assert of_client.newest() == of_client.path(2)
+    assert of_client.newest() == 2
     of_client.prune(oldest_needed=2)
     assert sorted(of_client.folder.iterdir()) == [of_client.path(2)]
 

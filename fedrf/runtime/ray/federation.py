@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from fedrf.config.schema import Config
@@ -76,7 +75,7 @@ class RayFederation:
         except ray.exceptions.RayError as error:
             raise ConnectionError(f"the coordinator was lost: {reason(error)}") from error
 
-    def start(self, name: str, attempt: int, checkpoint: Path | None) -> None:
+    def start(self, name: str, attempt: int, checkpoint: int | None) -> None:
         """Start a client; if Ray is restarting its actor, as soon as that is done."""
         info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
         actor, config = self._actor(name), self.config.model_dump(mode="json")
