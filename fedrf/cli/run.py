@@ -20,7 +20,9 @@ Recipe = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Run directory; default a new one below runs/.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers; the same as seed=S.")]
-Resume = Annotated[Path | None, typer.Option(help="Continue the run in this directory.")]
+Resume = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Continue the run in this directory, or at this URL in track.storage.")
+]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print only summary.json.")]
 Keys = Annotated[bool, typer.Option("--keys", help="List all configuration keys and exit.")]
 

@@ -19,7 +19,7 @@ from fedrf.experiment.disk import check_writable
 from fedrf.experiment.display import percent
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.run import run_in
-from fedrf.federation.checkpoints import keep_final_weights
+from fedrf.federation.checkpoints import files_root, keep_final_weights
 from fedrf.files import locked
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def _run(comparison: Comparison, cell: Cell, local: bool, session: RaySession | 
         return True
     comparison.runs[cell.digest] = CellResult.read(folder, comparison.plan.select)
     if result.finished:
-        keep_final_weights(folder, cell.task.target)  # the checkpoints of hundreds of runs would fill the disk
+        root = files_root(folder, cell.config.track.storage)
+        keep_final_weights(root, cell.task.target)  # the checkpoints of hundreds of runs would fill the disk
     return result.finished and not interrupts.wanted
 
 

@@ -253,12 +253,21 @@ class ResourcesConfig(Section):
         return self
 
 
+def _check_storage(url: str) -> str:
+    if url and "://" not in url:
+        raise ValueError("must be a URL such as s3://bucket/runs, gs://bucket/runs or file:///mnt/runs")
+    return url
+
+
 class TrackConfig(Section):
     """What is recorded, and where."""
 
     wandb: Literal["disabled", "offline", "online"] = Field("disabled", description="Weights & Biases")
     project: str = Field("fedrf", description="W&B project")
     group: str | None = Field(None, description="W&B group; default dataset-target")
+    storage: Annotated[str, AfterValidator(_check_storage)] = Field(
+        "", description="URL of a folder for checkpoints, weights and predictions, such as s3://bucket/runs"
+    )
     tensorboard: bool = Field(False, description="clients also write TensorBoard files through Lightning")
     evaluate_every: Count = Field(10, description="rounds between evaluations at the target, and of scores")
     select: Annotated[str, AfterValidator(SCORES.check)] = Field(

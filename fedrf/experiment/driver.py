@@ -15,9 +15,10 @@ from fedrf.experiment.environment import environment
 from fedrf.experiment.interrupts import Interrupts
 from fedrf.experiment.restarts import Restarts
 from fedrf.experiment.results import RunFolder, RunResult
+from fedrf.experiment.stored_copy import StoredCopy
 from fedrf.experiment.summary import summarise
 from fedrf.experiment.tracking import Tracker
-from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles, Version
+from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles, Version, files_root
 from fedrf.federation.state import number_of_rows
 from fedrf.federation.status import Status
 from fedrf.ownership import RunTakenOverError
@@ -51,7 +52,9 @@ class Experiment:
         self.observe = observe or (lambda rows: False)
         self.sources, self.target = clients_of(config)
         self.clients = (*self.sources, self.target)
-        self.files = CoordinatorFiles(folder.path)
+        self.root = files_root(folder.path, config.track.storage)
+        self.files = CoordinatorFiles(self.root)
+        self.copy = StoredCopy(folder, self.root)
         self.environment = environment()
         self.attempts = dict.fromkeys(self.clients, 0)
         self.ended: dict[str, int] = {}  # attempts of clients that were ended because they were silent
@@ -88,6 +91,7 @@ class Experiment:
         finally:
             summary = self._summarise(outcome, tracker)
         self._write_report()
+        self.copy.close(self.next_row)
         return RunResult(self.folder.path, self.config, summary)
 
     def _summarise(self, outcome: str, tracker: Tracker | None) -> dict[str, Any]:
@@ -153,8 +157,9 @@ class Experiment:
         saved = version.saved if version else {}
         self.next_row = number_of_rows(version.state) if version else 0
         self.folder.keep_rows(self.next_row)
+        self.copy.update(self.next_row, at_once=True)
         for name in self.clients:
-            files = ClientFiles(self.folder.path, name)
+            files = ClientFiles(self.root, name)
             files.drop_after(saved.get(name, 0))
             self._start_client(federation, name, saved.get(name))
 
@@ -209,16 +214,19 @@ class Experiment:
             raise ClientLostError(f"{name} was lost during the warm start: {reason(error)}")
         if self.stopping:
             return False
-        self._start_client(federation, name, ClientFiles(self.folder.path, name).newest())
+        self._start_client(federation, name, ClientFiles(self.root, name).newest())
         return True
 
     def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> bool:
         """Record new figures; tell whether the observer wants to stop."""
-        self.status = federation.call("poll", self.next_row)
-        rows = self.status.rows
+        # The coordinator keeps rows until they are where a run is continued from.
+        known = self.copy.rows if self.copy.is_elsewhere else self.next_row
+        self.status = federation.call("poll", known)
+        rows = self.status.rows[self.next_row - known :]
         self.folder.owner.fence.check()
         self.folder.append_rows(rows)
         self.next_row += len(rows)
+        self.copy.update(self.next_row)
         tracker.log(rows)
         display.update(self.status)
         if self.status.broken:

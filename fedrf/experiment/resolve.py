@@ -12,6 +12,7 @@ from fedrf.config.schema import WEIGHTS, Config, ModelConfig
 from fedrf.data.domains import clients_of, locate_all, resolve_data
 from fedrf.data.preflight import check_clients
 from fedrf.experiment.tracking import check_tracking
+from fedrf.files import folder_at
 
 
 def resolve_config(
@@ -23,6 +24,8 @@ def resolve_config(
     config = config.model_copy(update={"data": resolve_data(config.data), "model": _absolute_weights(config.model)})
     _check_client_names(config)
     check_tracking(config)
+    if config.track.storage:
+        folder_at(config.track.storage)
     return config
 
 

@@ -20,6 +20,7 @@ from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
 from fedrf.experiment.disk import check_writable
 from fedrf.experiment.environment import now
+from fedrf.federation.checkpoints import files_root
 from fedrf.files import write_atomically
 from fedrf.ownership import Owner, RunTakenOverError
 from fedrf.protocol.messages import COUNTING_FIGURES
@@ -84,6 +85,7 @@ class RunFolder:
             name = f"{config.data.name}-{config.data.target}-{METHODS.find(config.method).name}-{stamp}"
             out = Path("runs") / re.sub(r"[^\w.-]+", "_", name)
         cls.check_unused(out)
+        cls.check_store(config, out)
         out.mkdir(parents=True, exist_ok=True)
         folder = cls(out).claim()
         try:
@@ -93,6 +95,13 @@ class RunFolder:
             raise
         config.save(folder.path / "config.yaml")
         return folder
+
+    @classmethod
+    def check_store(cls, config: Config, out: Path) -> None:
+        """Raise a `ValueError` if `track.storage` cannot be used, or has a run of the same name."""
+        root = files_root(out.resolve(), config.track.storage)
+        if root != out.resolve() and root.exists() and any(root.iterdir()):
+            raise ValueError(f"track.storage: {root} already holds a run; continue it with --resume {root}")
 
     @classmethod
     def check_unused(cls, out: Path) -> None:

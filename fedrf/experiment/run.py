@@ -17,6 +17,7 @@ from fedrf.experiment.disk import check_writable
 from fedrf.experiment.driver import Experiment, Observer
 from fedrf.experiment.resolve import check_files, resolve_config, warnings_about
 from fedrf.experiment.results import RunFolder, RunResult
+from fedrf.experiment.stored_copy import fetch_run
 from fedrf.runtime.base import Federation
 from fedrf.runtime.local import LocalFederation
 
@@ -53,7 +54,7 @@ def run(
     address
         A Ray cluster; default $RAY_ADDRESS, else a new Ray instance on this machine.
     resume
-        A run directory to continue from its last checkpoint, with its configuration.
+        A run directory, or its URL in `track.storage`, to continue from its last checkpoint, with its configuration.
     session
         A `fedrf.runtime.ray.RaySession` whose actors are used, and kept for the next run.
     observe
@@ -61,7 +62,8 @@ def run(
     """
     new = None if out is None else Path(out)
     if resume is not None:
-        folder = RunFolder.open(Path(resume))
+        is_stored = "://" in str(resume)
+        folder = RunFolder.open(fetch_run(str(resume), Path("runs")) if is_stored else Path(resume))
         _check_working_directory(folder)
         config, done = folder.config(), folder.read_summary()
         if done is not None and done["status"] == "finished":

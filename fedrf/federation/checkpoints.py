@@ -15,12 +15,22 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrf.archive import DamagedError, pack, unpack
-from fedrf.files import write_atomically
+from fedrf.files import folder_at, write_whole
 from fedrf.ownership import Fence
 
 KEPT_VERSIONS = 2
 FORMAT = 4  # of the files; a client's checkpoint refers to samples by their positions
 VERSIONS = "[0-9]*.safetensors"
+
+
+def files_root(run: Path, storage: str) -> Path:
+    """Return the folder with the checkpoints of a run: its directory, or one of the same name in `track.storage`."""
+    return folder_at(storage) / run.name if storage else run
+
+
+def _versions_in(folder: Path) -> list[Path]:
+    """Return the files of all versions, the oldest first."""
+    return sorted(folder.glob(VERSIONS), key=lambda path: path.name) if folder.exists() else []
 
 
 class ClientFiles:
@@ -56,20 +66,20 @@ class ClientFiles:
 
     def newest(self) -> int | None:
         """Return the newest version with an intact file, whether or not the other clients have saved it."""
-        for path in sorted(self.folder.glob(VERSIONS), reverse=True):
+        for path in reversed(_versions_in(self.folder)):
             if not damage(path):
                 return int(path.stem)
         return None
 
     def drop_after(self, version: int) -> None:
         """Delete files that are newer than the version that all clients go back to."""
-        for path in self.folder.glob(VERSIONS):
+        for path in _versions_in(self.folder):
             if int(path.stem) > version:
                 path.unlink()
 
     def prune(self, oldest_needed: int) -> None:
         """Delete versions that no valid version of the coordinator refers to."""
-        for path in self.folder.glob(VERSIONS):
+        for path in _versions_in(self.folder):
             if int(path.stem) < oldest_needed:
                 path.unlink()
 
@@ -132,7 +142,7 @@ class CoordinatorFiles:
         self.fence.check()
 
     def _valid(self) -> list[Path]:
-        return sorted(self.folder.glob(VERSIONS))
+        return _versions_in(self.folder)
 
     @property
     def newest(self) -> int:
@@ -180,6 +190,6 @@ class CoordinatorFiles:
         """Make a version valid, and delete all but the last two."""
         self.check_owner()
         content = pack((FORMAT, np.frombuffer(state, np.uint8), saved))
-        write_atomically(self.folder / f"{version:06d}.safetensors", lambda path: path.write_bytes(content))
+        write_whole(self.folder / f"{version:06d}.safetensors", content)
         for path in self._valid()[:-KEPT_VERSIONS]:
             path.unlink()

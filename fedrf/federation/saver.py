@@ -10,7 +10,7 @@ from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from fedrf.archive import DamagedError, pack, unpack
-from fedrf.federation.checkpoints import ClientFiles
+from fedrf.federation.checkpoints import ClientFiles, files_root
 from fedrf.federation.module import FederatedModule
 from fedrf.federation.storage import Storage
 
@@ -58,7 +58,7 @@ class Saver(Callback):
 
     def __init__(self, module: FederatedModule, on_start: Callable[[], None]) -> None:
         self.module, self.on_start, self.channel = module, on_start, module.channel
-        self.files = ClientFiles(self.channel.info.run, self.channel.info.name)
+        self.files = ClientFiles(files_root(self.channel.info.run, module.config.track.storage), self.channel.info.name)
         self.saved, self.saved_at = 0, time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:

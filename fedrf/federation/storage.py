@@ -1,15 +1,20 @@
-"""Where a client writes and reads its files: in the run directory if it can, otherwise through the coordinator."""
+"""Where a client writes and reads its files.
+
+In `track.storage` if that is set, in the run directory if it is visible here, and through the coordinator otherwise.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from fedrf.federation.channel import Channel
-from fedrf.files import write_atomically
-from fedrf.ownership import Fence
+from fedrf.federation.checkpoints import files_root
+from fedrf.files import write_whole
 
 PIECE_BYTES = 2**19
 
@@ -25,25 +30,27 @@ class Storage(Protocol):
 
 
 class SharedFolder:
-    """The run directory itself.
+    """A folder that both the client and the driver see.
 
     Parameters
     ----------
-    fence
-        Allows writing to it.
+    root
+        The folder.
+    check
+        Raises if this process may not write.
     """
 
-    def __init__(self, fence: Fence) -> None:
-        self.fence = fence
+    def __init__(self, root: Path, check: Callable[[], object]) -> None:
+        self.root, self.check = root, check
 
     def write(self, name: str, content: bytes, private: bool = False) -> None:
         """Write a file."""
-        self.fence.check()
-        write_atomically(self.fence.run / name, lambda path: path.write_bytes(content), private)
+        self.check()
+        write_whole(self.root / name, content, private)
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
-        return (self.fence.run / name).read_bytes()
+        return (self.root / name).read_bytes()
 
 
 class ThroughCoordinator:
@@ -67,7 +74,10 @@ class ThroughCoordinator:
         return bytes(content)
 
 
-def storage_of(channel: Channel) -> Storage:
-    """Return where a client's files are."""
-    run = channel.info.run
-    return SharedFolder(channel.info.fence) if (run / "owner.json").exists() else ThroughCoordinator(channel)
+def storage_of(channel: Channel, url: str = "") -> Storage:
+    """Return where a client's files are, if `track.storage` is `url`."""
+    info = channel.info
+    if url:  # only the current process of a client is answered
+        return SharedFolder(files_root(info.run, url), channel.beat)
+    is_visible = (info.run / "owner.json").exists()
+    return SharedFolder(info.run, info.fence.check) if is_visible else ThroughCoordinator(channel)

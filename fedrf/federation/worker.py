@@ -42,7 +42,7 @@ def run_client(config: Config, info: ClientInfo, send: Send, threads: int = 1, a
 
 
 def _run(config: Config, channel: Channel, device: str, accelerator: str) -> None:
-    info, storage = channel.info, storage_of(channel)
+    info, storage = channel.info, storage_of(channel, config.track.storage)
     try:
         local = open_samples(config, channel)
         client = Client(config, channel, local.samples, local.evaluator, storage, device, local.target_samples)

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from fedrf.config.schema import Config
-from fedrf.federation.checkpoints import CoordinatorFiles, Version
+from fedrf.federation.checkpoints import CoordinatorFiles, Version, files_root
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
 from fedrf.ownership import Fence
@@ -35,7 +35,7 @@ class LocalFederation:
         self._running: dict[Future[Any], str] = {}
 
     async def _make_coordinator(self, version: Version | None) -> Coordinator:
-        files = CoordinatorFiles(self.fence.run, self.fence)
+        files = CoordinatorFiles(files_root(self.fence.run, self.config.track.storage), self.fence)
         return Coordinator(self.config, self.sources, self.target, files, version)
 
     def _submit(self, coroutine: Any) -> Future[Any]:

@@ -124,8 +124,8 @@ def without_shared_folder(monkeypatch):
         crossed.append(name)
         return add(self, sender, name, start, *rest)
 
-    monkeypatch.setattr(worker, "storage_of", ThroughCoordinator)
-    monkeypatch.setattr(storage, "PIECE_BYTES", 5000)
+    monkeypatch.setattr(worker, "storage_of", lambda channel, url: ThroughCoordinator(channel))
+    monkeypatch.setattr(storage, "PIECE_BYTES", 20_000)
     monkeypatch.setattr(Uploads, "add", counted)
     return crossed
 

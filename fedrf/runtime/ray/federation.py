@@ -6,7 +6,7 @@ from typing import Any
 
 from fedrf.config.schema import Config
 from fedrf.errors import reason
-from fedrf.federation.checkpoints import CoordinatorFiles, Version
+from fedrf.federation.checkpoints import CoordinatorFiles, Version, files_root
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.liveness import STARTUP_FACTOR
 from fedrf.ownership import Fence
@@ -51,7 +51,7 @@ class RayFederation:
         # new one without state would answer calls that were meant for the old one.
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(self.coordinator_class).options(num_cpus=0, max_restarts=0, scheduling_strategy=this_node)
-        files = CoordinatorFiles(self.fence.run, self.fence)
+        files = CoordinatorFiles(files_root(self.fence.run, self.config.track.storage), self.fence)
         return actor.remote(self.config, self.sources, self.target, files, version)
 
     def _actor(self, name: str) -> Any:

@@ -1,0 +1,149 @@
+"""Runs whose checkpoints, weights and predictions are in `track.storage`, continued on another machine."""
+
+import json
+import shutil
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import fedrf
+from fedrf.errors import RunFailedError
+from fedrf.experiment import stored_copy
+from fedrf.experiment.results import RunFolder
+from fedrf.federation.coordinator import Coordinator
+from tests.cli.calls import call
+from tests.conftest import SYNC, final_weights
+
+
+@pytest.fixture
+def store():
+    """An object store in the memory of this process; all clients run in threads."""
+    yield "memory://bucket/runs"
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    result = fedrf.run(None, SYNC, out=tmp_path_factory.mktemp("expected") / "run", local=True)
+    return final_weights(result), (result.folder / "predictions.csv").read_bytes(), rows(result.folder)
+
+
+def rows(folder):
+    """The figures that do not depend on time."""
+    timings = ("seconds", "waited")
+    return [{key: row[key] for key in row if key not in timings} for row in RunFolder(folder).rows()]
+
+
+def stored():
+    """What is in the store, by name below the run."""
+    return {name.partition("/run/")[2]: file.getvalue() for name, file in MemoryFileSystem.store.items()}
+
+
+def weights_of(files):
+    return {name.split("/")[1]: content for name, content in files.items() if name.endswith("final.safetensors")}
+
+
+def test_large_files_are_only_in_the_store_and_small_ones_in_both(tmp_path, store, expected):
+    result = fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "run", local=True)
+    files = stored()
+    assert weights_of(files) == expected[0]
+    assert not list(result.folder.glob("checkpoints/**/*"))
+    for name in ("config.yaml", "metrics.jsonl", "summary.json", "report.html", "predictions.csv"):
+        assert files[name] == (result.folder / name).read_bytes()
+    assert files["predictions.csv"] == expected[1]
+    assert "driver.json" not in files
+
+
+def fail_after(monkeypatch, calls_until):
+    answer, calls = Coordinator.saved, []
+
+    async def failing(self, sender, version):
+        calls.append(sender)
+        if len(calls) == calls_until:
+            raise OSError("stopped by the test")
+        return await answer(self, sender, version)
+
+    monkeypatch.setattr(Coordinator, "saved", failing)
+
+
+@pytest.mark.parametrize("calls", [6, 14, 24])
+def test_a_run_is_continued_on_another_machine_with_the_same_bits(tmp_path, monkeypatch, store, expected, calls):
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    with monkeypatch.context() as patch:
+        fail_after(patch, calls)
+        with pytest.raises(RunFailedError, match="stopped by the test"):
+            fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "here/run", local=True)
+    shutil.rmtree(tmp_path / "here")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    result = fedrf.run(resume=f"{store}/run", local=True)
+    assert result.folder == tmp_path / "there/runs/run"
+    assert weights_of(stored()) == expected[0]
+    assert sorted(rows(result.folder), key=json.dumps) == sorted(expected[2], key=json.dumps)
+
+
+def test_figures_that_are_not_yet_in_the_store_are_kept_by_the_coordinator(tmp_path, monkeypatch, store, expected):
+    """The driver's machine is gone: its copy is that of some rounds ago, or of the beginning."""
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 1e9)
+    with monkeypatch.context() as patch:
+        fail_after(patch, 14)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "here/run", local=True)
+    shutil.rmtree(tmp_path / "here")
+    monkeypatch.chdir(tmp_path)
+    result = fedrf.run(resume=f"{store}/run", local=True)
+    assert sorted(rows(result.folder), key=json.dumps) == sorted(expected[2], key=json.dumps)
+
+
+def test_two_drivers_on_different_machines_cannot_use_one_run(tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    settings = {**SYNC, "track.storage": store}
+
+    def take_over(_):
+        monkeypatch.setattr(stored_copy.socket, "gethostname", lambda: "another")
+        content = {"token": "of another", "host": "elsewhere", "time": 1e12}
+        stored_copy.write_whole(stored_copy.folder_at(f"{store}/run/driver.json"), json.dumps(content).encode())
+        return False
+
+    with pytest.raises(RunFailedError, match="is used by a driver on elsewhere"):
+        fedrf.run(None, settings, out=tmp_path / "run", local=True, observe=take_over)
+    with pytest.raises(ValueError, match="is in use by a driver on elsewhere"):
+        fedrf.run(resume=f"{store}/run", local=True)
+
+
+def test_a_store_on_a_disk_needs_no_package(tmp_path, expected):
+    settings = {**SYNC, "track.storage": f"file://{tmp_path}/store"}
+    fedrf.run(None, settings, out=tmp_path / "run", local=True)
+    files = (tmp_path / "store/run").glob("checkpoints/*/final.safetensors")
+    assert {path.parent.name: path.read_bytes() for path in files} == expected[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("runs", "track.storage='runs': must be a URL such as s3://bucket/runs"),
+        ("nosuch://bucket", "track.storage=nosuch://bucket: cannot be used"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_line(tmp_path, capsys, monkeypatch, url, complaint):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(["run", f"track.storage={url}", "--local"], monkeypatch, capsys)
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert complaint in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_taken_in_the_store_is_refused(tmp_path, store):
+    settings = {**SYNC, "train.rounds": 2, "track.storage": store}
+    fedrf.run(None, settings, out=tmp_path / "one/run", local=True)
+    with pytest.raises(ValueError, match=r"already holds a run; continue it with --resume memory://"):
+        fedrf.run(None, settings, out=tmp_path / "two/run", local=True)
+    assert not (tmp_path / "two").exists()
+
+
+def test_nothing_to_resume_is_one_line(tmp_path, store, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="holds no run"):
+        fedrf.run(resume=f"{store}/nothing", local=True)
