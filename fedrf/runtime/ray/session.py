@@ -14,7 +14,7 @@ from fedrf.runtime.placement import Requirements, compute_requirements
 from fedrf.runtime.ray.actors import ClientActor
 from fedrf.runtime.ray.address import check_address, no_answer
 from fedrf.runtime.ray.auth_token import keep_token_private
-from fedrf.runtime.ray.pool import ActorPool, reserve
+from fedrf.runtime.ray.pool import ActorPool, alive_nodes, reserve
 
 
 class ClusterResources(NamedTuple):
@@ -89,9 +89,7 @@ class RaySession:
 
     def acquire(self, names: Sequence[str], resources: ResourcesConfig) -> ActorPool:
         """Return actors for the clients `names`: the idle ones if their requirements are the same, else new ones."""
-        import ray
-
-        requirements = compute_requirements(names, resources, ray.cluster_resources())
+        requirements = compute_requirements(names, resources, alive_nodes())
         if self._idle is not None and self._idle.requirements != requirements:
             self.stop_idle()
         pool, self._idle = self._idle, None
@@ -123,10 +121,9 @@ class RaySession:
 
     def check_resources(self, names: Sequence[str], resources: ResourcesConfig) -> Requirements:
         """Return the requirements of the clients `names`; raise `ValueError` if they cannot be reserved now."""
-        import ray
         from ray.util import remove_placement_group
 
-        requirements = compute_requirements(names, resources, ray.cluster_resources())
+        requirements = compute_requirements(names, resources, alive_nodes())
         remove_placement_group(reserve(requirements, resources.wait_seconds))
         return requirements
 
