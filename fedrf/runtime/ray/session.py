@@ -28,7 +28,7 @@ class ClusterResources(NamedTuple):
 
 def cluster_resources(address: str) -> ClusterResources:
     """Return what the Ray cluster at `address` offers; raise `ValueError` if it does not answer."""
-    _connect(address)
+    connect(address)
     import ray
 
     try:
@@ -39,7 +39,7 @@ def cluster_resources(address: str) -> ClusterResources:
         ray.shutdown()
 
 
-def _connect(address: str, **settings: Any) -> None:
+def connect(address: str, **settings: Any) -> None:
     """Connect to the cluster at `address`, or start Ray on this machine if it is "local"."""
     check_address(address)
     import ray  # takes seconds, and most commands do not need it
@@ -78,7 +78,7 @@ class RaySession:
         if self._owns_connection:
             address = address or os.environ.get("RAY_ADDRESS") or "local"
             settings: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-            _connect(address, **settings)
+            connect(address, **settings)
         self._group, self._idle = group, None
 
     def __enter__(self) -> RaySession:
