@@ -44,7 +44,7 @@ def _device(report: NodeReport) -> Iterator[tuple[str, str]]:
             yield f"{report.device}: {report.device_problem}", "replace the device, or take the node out of the cluster"
         return
     torch = f"torch {report.versions['torch']} for {f'CUDA {report.cuda}' if report.cuda else 'CPUs only'}"
-    found = f"no usable GPU: {report.device_problem} (driver {report.driver or 'none'}, {torch})"
+    found = f"no usable GPU: {report.device_problem.rstrip('.')} (driver {report.driver or 'none'}, {torch})"
     driver = MIN_DRIVER.get(report.cuda.partition(".")[0])
     wanted = f"a driver >= {driver}, and containers with --gpus all" if driver else "wheels of torch with CUDA"
     yield found, f"the node needs {wanted}; on CPUs: ray start --num-gpus=0, or resources.gpus_per_client=0"
