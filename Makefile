@@ -10,7 +10,7 @@ export RAY_DISABLE_USAGE_STATS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export WANDB_MODE ?= offline
 
-.PHONY: demo test test-ray test-others lint format bench faults clean
+.PHONY: demo test test-ray test-others lint format bench gpu-check faults clean
 
 demo: $(READY)
 	$(BIN)/python -m fedrf.cli.demo
@@ -46,6 +46,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.sweep
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.backbones
+
+# The first thing to run on a machine with a GPU; says in one line if there is none that can be used.
+gpu-check: $(READY)
+	@$(BIN)/python -m benchmarks.gpu_check
 
 # Hundreds of random faults of real processes, which take an hour or two; writes the tables of docs/reliability.md.
 faults: $(READY)

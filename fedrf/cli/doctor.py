@@ -13,16 +13,18 @@ from fedrf.cli.options import DataRoot, JsonOutput
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedrf.cli.doctor_checks import Check
+    from fedrf.cli.doctor_check import Check
 
-Address = Annotated[str | None, typer.Option(help="Ray cluster to ask; default $RAY_ADDRESS.")]
+Address = Annotated[str | None, typer.Option(help="Ray cluster to check; default $RAY_ADDRESS.")]
 MARKS = {"ok": "[green]ok[/]", "missing": "[yellow]missing[/]", "problem": "[red]problem[/]"}
 
 
 def doctor(data_root: DataRoot = None, address: Address = None, json_output: JsonOutput = False) -> None:
     """Show what this machine or cluster can run, what is missing, and what to do about it.
 
-    Nothing is started, downloaded or changed. Exit code 1 if fedrf cannot run because of a problem.
+    Nothing is started, downloaded or changed. On a Ray cluster a small task runs on every node with GPUs, or on every
+    node if there are none: a matrix product, an exchange with this node, and a checkpoint in the working folder. Each
+    node gets a verdict. Exit code 1 if fedrf cannot run because of a problem.
 
     Example: `fedrf doctor --data-root ~/datasets --address 10.0.0.1:6379`
     """

@@ -8,12 +8,13 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
+from fedrf.cli.doctor_check import LOW_DISK_GB, Check
+from fedrf.cli.doctor_nodes import node_checks
 from fedrf.config.registry import DATASETS
 from fedrf.data.availability import find_datasets
 from fedrf.data.dataset import data_root
@@ -22,25 +23,15 @@ from fedrf.models.trunk_cache import cache_folder, limit_bytes, used_bytes
 from fedrf.runtime.ray import cluster_resources
 
 PACKAGES = ("fedrf", "torch", "torchvision", "lightning", "ray", "wandb", "scikit-learn", "numpy")
-LOW_MEMORY_GB, LOW_DISK_GB = 4, 10
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the report; `advice` says what to do if `status` is not ok."""
-
-    name: str
-    status: Literal["ok", "missing", "problem"]
-    found: str
-    advice: str = ""
+LOW_MEMORY_GB = 4
 
 
 def run_checks(root: str | None = None, address: str | None = None) -> list[Check]:
-    """Return the results of all checks; nothing is started, downloaded or changed."""
+    """Return the results of all checks; nothing is started, downloaded or changed, but on the nodes of a cluster."""
     return [
         *_versions(),
         *_hardware(),
-        _ray(address or os.environ.get("RAY_ADDRESS")),
+        *_ray(address or os.environ.get("RAY_ADDRESS")),
         _wandb(),
         _weights(),
         _cache(),
@@ -104,15 +95,21 @@ def _enough(name: str, free_bytes: int, needed_gb: float, found: str, advice: st
     return Check(name, "ok" if enough else "problem", found, "" if enough else advice)
 
 
-def _ray(address: str | None) -> Check:
+def _ray(address: str | None) -> Iterator[Check]:
     if not address:
-        return Check("ray cluster", "ok", "none named: Ray starts on this machine when needed")
+        yield Check("ray cluster", "ok", "none named: Ray starts on this machine when needed")
+        return
     try:
         total = cluster_resources(address)
     except (ValueError, ConnectionError) as error:
-        return Check("ray cluster", "problem", str(error), "check the address and RAY_AUTH_TOKEN_PATH")
+        yield Check("ray cluster", "problem", str(error), "check the address and RAY_AUTH_TOKEN_PATH")
+        return
     memory = f"{total.memory_bytes / 1e9:.0f} GB"
-    return Check("ray cluster", "ok", f"{total.nodes} nodes, {total.cpus:g} CPUs, {total.gpus:g} GPUs, {memory}")
+    yield Check("ray cluster", "ok", f"{total.nodes} nodes, {total.cpus:g} CPUs, {total.gpus:g} GPUs, {memory}")
+    try:
+        yield from node_checks(address)
+    except OSError as error:
+        yield Check("nodes", "problem", str(error), "run it in a folder that you can write to")
 
 
 def _wandb() -> Check:

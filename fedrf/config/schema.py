@@ -231,9 +231,11 @@ class ResourcesConfig(Section):
     """What Ray reserves for each client."""
 
     gpus_per_client: NotNegative | Literal["auto"] = Field(
-        "auto", description="fractions share a GPU; auto: an equal share of all GPUs, at most 1"
+        "auto", description="fractions share a GPU; auto: 1, or the largest 1/k with which all clients fit on the GPUs"
     )
-    cpus_per_client: Positive | Literal["auto"] = Field("auto", description="auto: an equal share, at most 1")
+    cpus_per_client: Positive | Literal["auto"] = Field(
+        "auto", description="auto: 1, or the largest share that fits on the nodes"
+    )
     clients_per_actor: Count = Field(1, description="more: faster start, as threads of one process that fail together")
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         3, description="how often a client, or all of them, are started again within an hour"

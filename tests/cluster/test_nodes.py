@@ -70,7 +70,7 @@ def test_clients_run_on_the_hosts_that_the_configuration_names(hosts, tmp_path):
 def test_resources_that_no_host_has_are_reported_in_one_line(hosts, tmp_path):
     keys = [f"{key}={json.dumps(value)}" for key, value in TINY.items()]
     messages = {
-        "resources.placement=apart": "not on the required nodes",  # four processes, three hosts
+        "resources.placement=apart": "4 clients with resources.placement=apart do not fit on nodes with 2, 2, 2 CPUs",
         "resources.nodes={street: west}": "no node of the cluster offers west; offered: north, south",
     }
     command = ["-m", "fedrf", "run", *keys, "--address", hosts.head]
@@ -83,3 +83,11 @@ def test_resources_that_no_host_has_are_reported_in_one_line(hosts, tmp_path):
         assert process.returncode == 2
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_doctor_exchanges_data_with_every_host(hosts):
+    process = hosts.run(0, sys.executable, "-m", "fedrf", "doctor", "--address", hosts.head, "--json")
+    out, err = process.communicate(timeout=400)
+    checks = {check["name"]: check for check in json.loads(out) if check["name"].startswith("node ")}
+    assert {name.split()[1] for name in checks} == set(hosts.addresses), err
+    assert {check["status"] for check in checks.values()} == {"ok"}, checks

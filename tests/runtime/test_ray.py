@@ -277,8 +277,16 @@ def test_five_clients_get_five_devices_and_halves_share_them(light_session, tmp_
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("resources.gpus_per_client", 2, "4 clients need 8 GPUs and Ray has 5; at most 1.25 each"),
-        ("resources.cpus_per_client", 3, "4 clients need 12 CPUs and Ray has 8; at most 2 each"),
+        (
+            "resources.gpus_per_client",
+            2,
+            r"4 clients of 2 GPUs do not fit on nodes with 8 CPUs and 5 GPUs: .*resources\.gpus_per_client=1",
+        ),
+        (
+            "resources.cpus_per_client",
+            3,
+            r"4 clients of 3 CPUs do not fit on nodes with 8 CPUs and 5 GPUs: .*resources\.cpus_per_client=2",
+        ),
         ("resources.gpus_per_client", 1.5, r"is 1\.5 GPUs; Ray accepts whole numbers, or less than 1"),
         ("resources.nodes", {"street": "nowhere"}, "resources.nodes: no node of the cluster offers nowhere"),
     ],
@@ -300,7 +308,7 @@ def test_comparisons_and_sweeps_with_too_few_resources_leave_nothing_behind(
         with pytest.raises(SystemExit) as stopped:
             command()
         assert stopped.value.code == 2
-        assert "4 clients need 8 GPUs and Ray has 5; at most 1.25 each" in capfd.readouterr().err
+        assert "4 clients of 2 GPUs do not fit on nodes with 8 CPUs and 5 GPUs" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -6,10 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrf.runtime.placement import Requirements, describe_contention, describe_shortage
+from fedrf.runtime.packing import Node
+from fedrf.runtime.placement import Requirements, describe_contention
 from fedrf.runtime.ray.actors import ClientActor
+from fedrf.runtime.shortage import describe_shortage
 
 RESERVE_SECONDS = 10.0  # resources of actors that were just stopped take a moment to become free
+
+
+def alive_nodes() -> list[Node]:
+    """Return the resources of each node of the cluster."""
+    import ray
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def reserve(requirements: Requirements, wait_seconds: float) -> Any:
@@ -17,7 +26,7 @@ def reserve(requirements: Requirements, wait_seconds: float) -> Any:
     import ray
     from ray.util import placement_group, remove_placement_group
 
-    shortage = describe_shortage(requirements, ray.cluster_resources())
+    shortage = describe_shortage(requirements, alive_nodes())
     if shortage and not wait_seconds:
         raise ValueError(shortage)
     group = placement_group(requirements.bundles, requirements.strategy)
@@ -25,7 +34,9 @@ def reserve(requirements: Requirements, wait_seconds: float) -> Any:
         if group.wait(max(wait_seconds, RESERVE_SECONDS)):
             return group
         total, free = ray.cluster_resources(), ray.available_resources()
-        raise ValueError(describe_shortage(requirements, total) or describe_contention(requirements, total, free))
+        raise ValueError(
+            describe_shortage(requirements, alive_nodes()) or describe_contention(requirements, total, free)
+        )
     except BaseException:
         remove_placement_group(group)
         raise

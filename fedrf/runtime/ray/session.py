@@ -14,7 +14,7 @@ from fedrf.runtime.placement import Requirements, compute_requirements
 from fedrf.runtime.ray.actors import ClientActor
 from fedrf.runtime.ray.address import check_address, no_answer
 from fedrf.runtime.ray.auth_token import keep_token_private
-from fedrf.runtime.ray.pool import ActorPool, reserve
+from fedrf.runtime.ray.pool import ActorPool, alive_nodes, reserve
 
 
 class ClusterResources(NamedTuple):
@@ -28,7 +28,7 @@ class ClusterResources(NamedTuple):
 
 def cluster_resources(address: str) -> ClusterResources:
     """Return what the Ray cluster at `address` offers; raise `ValueError` if it does not answer."""
-    _connect(address)
+    connect(address)
     import ray
 
     try:
@@ -39,7 +39,7 @@ def cluster_resources(address: str) -> ClusterResources:
         ray.shutdown()
 
 
-def _connect(address: str, **settings: Any) -> None:
+def connect(address: str, **settings: Any) -> None:
     """Connect to the cluster at `address`, or start Ray on this machine if it is "local"."""
     check_address(address)
     import ray  # takes seconds, and most commands do not need it
@@ -78,7 +78,7 @@ class RaySession:
         if self._owns_connection:
             address = address or os.environ.get("RAY_ADDRESS") or "local"
             settings: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-            _connect(address, **settings)
+            connect(address, **settings)
         self._group, self._idle = group, None
 
     def __enter__(self) -> RaySession:
@@ -89,9 +89,7 @@ class RaySession:
 
     def acquire(self, names: Sequence[str], resources: ResourcesConfig) -> ActorPool:
         """Return actors for the clients `names`: the idle ones if their requirements are the same, else new ones."""
-        import ray
-
-        requirements = compute_requirements(names, resources, ray.cluster_resources())
+        requirements = compute_requirements(names, resources, alive_nodes())
         if self._idle is not None and self._idle.requirements != requirements:
             self.stop_idle()
         pool, self._idle = self._idle, None
@@ -123,10 +121,9 @@ class RaySession:
 
     def check_resources(self, names: Sequence[str], resources: ResourcesConfig) -> Requirements:
         """Return the requirements of the clients `names`; raise `ValueError` if they cannot be reserved now."""
-        import ray
         from ray.util import remove_placement_group
 
-        requirements = compute_requirements(names, resources, ray.cluster_resources())
+        requirements = compute_requirements(names, resources, alive_nodes())
         remove_placement_group(reserve(requirements, resources.wait_seconds))
         return requirements
 
