@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:model.weights=none")
 class InspectedClient(Client):
     """A client that is inspected instead of being run."""
 
-    def run(self, accelerator):
+    def run(self):
         labels = load_samples(self.config, self.info.name).labels
         assert holds(self.accuracy, None, labels), "the evaluator has them"
         before = holds(self, self.accuracy, labels)
