@@ -27,5 +27,5 @@ def as_numbers(terms: Losses) -> dict[str, float]:
     """Return terms as numbers, which the host waits for once."""
     if not terms:
         return {}
-    values = torch.stack([term.detach().reshape(()) for term in terms.values()]).tolist()
+    values = torch.stack([term.detach().reshape(()) for term in terms.values()]).cpu().tolist()
     return dict(zip(terms, values, strict=True))
