@@ -11,6 +11,7 @@ from fedrf.adaptation.scores import deep_embedded_validation, evenly, importance
 from fedrf.data.partition import Integers
 from fedrf.models.network import DomainModel
 from fedrf.models.trunk_rows import TrunkRows
+from fedrf.tca.precision import where_float64
 
 
 class HeldOut:
@@ -44,11 +45,12 @@ class HeldOut:
         """Return source validation and, if the target's Σℓ has arrived, the scores that use density ratios."""
         features = _features(model, rows, self.held_out)
         with model.population_statistics(lambda: rows.pieces(self.training, PREDICTION_BATCH)):
-            logits = model.logits(features).cpu()
-        correct = (logits.argmax(1) == self.labels).double()
+            logits = where_float64(model.logits(features))
+        labels = self.labels.to(logits.device)
+        correct = (logits.argmax(1) == labels).double()
         figures = {"validation": float(correct.mean())}
         if self.target_mean is not None:
-            losses = cross_entropy(logits, self.labels, reduction="none")
+            losses = cross_entropy(logits, labels, reduction="none")
             ratios = self._density_ratios(model, rows, features, self.target_mean)
             figures["importance"] = weighted_accuracy(correct, ratios)
             figures["dev"] = float(deep_embedded_validation(losses.double(), ratios))
@@ -57,8 +59,9 @@ class HeldOut:
     def _density_ratios(self, model: DomainModel, rows: TrunkRows, features: Tensor, target_mean: Tensor) -> Tensor:
         """Return density ratios; those of before if neither extractor nor target mean have changed."""
         if self._ratios is None or self.extractor_learns or not torch.equal(self._ratios[0], target_mean):
-            training = _features(model, rows, self.training).cpu()
-            self._ratios = (target_mean, importance_weights(training, features.cpu(), target_mean))
+            training = _features(model, rows, self.training)
+            weights = importance_weights(training, features, target_mean.to(features.device))
+            self._ratios = (target_mean, weights)
         return self._ratios[1]
 
 

@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from fedrf.tca.precision import where_float64
+
 REFINEMENTS = 10
 SHARPNESS = 20.0  # logit of cosine 1
 OWN_SHARPNESS = 40.0  # larger, because whitened rows have smaller cosines
@@ -147,8 +149,7 @@ def whiten(rows: Tensor, num_classes: int) -> Tensor:
     centred, count = rows - rows.mean(0), len(rows)
     is_wide = count < rows.shape[1]
     gram = (centred @ centred.T if is_wide else centred.T @ centred) / count
-    # On the CPU, because not every accelerator supports eigh.
-    values, vectors = torch.linalg.eigh(gram.cpu())
+    values, vectors = torch.linalg.eigh(where_float64(gram))  # devices without float64 have no eigh either
     variances, vectors = values.clamp(min=0).to(rows), vectors.to(rows)
     # With few samples, only the largest variances are estimated well.
     floor = variances[-min(num_classes, max(1, count // 4), len(variances))]

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fedrf.tca.precision import in_double
+
 MAX_SAMPLES = 2048  # for computations whose cost is quadratic in the number of samples or features
 DENSITY_BLOCK = 512  # rows of the similarity matrix that are in memory at a time
 TEMPERATURE = 0.05  # as in Saito et al.
@@ -64,10 +66,10 @@ def nuclear_norm(probabilities: Tensor) -> float:
 
     It is 1 for confident predictions in which all classes are equally frequent.
     """
-    values = probabilities.double()
+    values = in_double(probabilities)
     if not values.isfinite().all():
         return float("nan")
-    squares = torch.linalg.eigvalsh((values.T @ values).cpu())
+    squares = torch.linalg.eigvalsh(values.T @ values)
     return float(squares.clamp(min=0).sqrt().sum() / (values.numel() ** 0.5))
 
 
@@ -93,7 +95,7 @@ def importance_weights(training: Tensor, held_out: Tensor, target_mean: Tensor) 
     variances, vectors = torch.linalg.eigh((training - mean).T @ (training - mean) / count)
     training, held_out, shift = ((values - mean) @ vectors for values in (training, held_out, target))
     best_risk, theta = torch.inf, torch.zeros_like(shift)
-    for ridge in RIDGES * variances.sum().clamp(min=torch.finfo(variances.dtype).eps):
+    for ridge in RIDGES.to(variances.device) * variances.sum().clamp(min=torch.finfo(variances.dtype).eps):
         inverse = 1 / (variances.clamp(min=0) + ridge)
         ratios = 1 + training @ (inverse * shift)
         rest = 1 - (1 + training.square() @ inverse) / count  # 1 − leverage
@@ -108,7 +110,7 @@ def importance_weights(training: Tensor, held_out: Tensor, target_mean: Tensor) 
 
 def _basis(features: Tensor) -> Tensor:
     """Return the cosines and sines of the first frequencies."""
-    waves: Tensor = features.double().unflatten(-1, (2, -1))
+    waves: Tensor = in_double(features).unflatten(-1, (2, -1))
     return waves[..., :MAX_FREQUENCIES].flatten(-2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from math import floor
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -162,6 +163,14 @@ class TrainConfig(Section):
     optimizer: Literal["adam", "sgd"] = Field("adam", description="sgd: plain, with steps of 100 · lr")
     proximal: NotNegative = Field(0.0, description="μ of FedProx, the penalty on the distance to the last average")
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of the cross-entropy at the sources")
+    precision: Literal["32", "tf32", "bf16-mixed", "16-mixed"] = Field(
+        "32", description="tf32: on CUDA only; mixed: of the extractor, while everything after it stays in 32 bits"
+    )
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _bits_are_a_word(cls, value: Any) -> Any:
+        return "32" if value == 32 else value  # YAML reads a number
 
 
 class AdaptConfig(Section):
@@ -230,6 +239,10 @@ class FederationConfig(Section):
 class ResourcesConfig(Section):
     """What Ray reserves for each client."""
 
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="device of clients that have a GPU: auto is cuda, else mps; cpu: none"
+    )
+    allow_cpu: bool = Field(False, description="compute on the CPU if torch cannot use a GPU that a client should have")
     gpus_per_client: NotNegative | Literal["auto"] = Field(
         "auto", description="fractions share a GPU; auto: 1, or the largest 1/k with which all clients fit on the GPUs"
     )
@@ -252,6 +265,16 @@ class ResourcesConfig(Section):
     def _one_process_a_node(self) -> ResourcesConfig:
         if self.nodes and self.clients_per_actor > 1:
             raise ValueError(f"nodes needs clients_per_actor=1; got {self.clients_per_actor}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_gpu_a_process(self) -> ResourcesConfig:
+        gpus, clients = self.gpus_per_client, self.clients_per_actor
+        if gpus != "auto" and gpus * clients > 1 + 1e-9:
+            raise ValueError(
+                f"gpus_per_client={gpus:g} with clients_per_actor={clients} is {gpus * clients:g} GPUs for a process, "
+                f"which uses one: allowed is at most {floor(1000 / clients) / 1000:g}"
+            )
         return self
 
 

@@ -48,15 +48,17 @@ class Display:
         sent = sum(status.traffic.values())
         title = f"{self.config.method} → {escape(self.target)}   {size(sent)} sent   {status.seconds:.0f} s"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for column in ("client", "round", "loss", "MMD", "information", ""):
-            table.add_column(column, justify="left" if column in ("client", "") else "right")
+        for column in ("client", "where", "round", "loss", "MMD", "information", ""):
+            table.add_column(column, justify="left" if column in ("client", "where", "") else "right")
         lead = max(status.rounds.values())
         for name, number in status.rounds.items():
             latest = self.latest.get(name, {})
             progress = [f"{min(number, total)}/{total}"] if total else []
             progress += [f"step {latest['step']:.0f}"] if "step" in latest else []
             figures = (f"{latest[key]:.4g}" if key in latest else "" for key in ("loss", "mmd", "information"))
-            table.add_row(escape(name), ", ".join(progress), *figures, self._state(name, number, lead, status))
+            where = f"{place.node} {place.device}" if (place := status.places.get(name)) else ""
+            state = self._state(name, number, lead, status)
+            table.add_row(escape(name), escape(where), ", ".join(progress), *figures, state)
         return table
 
     def _state(self, name: str, number: int, lead: int, status: Status) -> str:

@@ -44,6 +44,11 @@ labels. "Oracle" is the best evaluation, chosen with target labels.</p>
 <table><tr><th>kind</th><th>sent, both ways</th></tr>
 {% for kind, number in run.communication.bytes_by_kind.items() %}<tr><td>{{ kind }}</td>
 <td class="n">{{ size(number) }}</td></tr>{% endfor %}</table>
+{% if run.placement %}<h3>Who ran where</h3>
+<table><tr><th>client</th><th>node</th><th>device</th><th>hardware</th><th>memory</th></tr>
+{% for client, place in run.placement.items() %}<tr><td>{{ client }}</td><td>{{ place.node }}</td>
+<td>{{ place.device }}</td><td>{{ place.model }}</td><td class="n">{{ size(place.memory) }}</td></tr>{% endfor %}
+</table><p>Determinism: {{ run.determinism }}.</p>{% endif %}
 {% if run.notes %}<h3>Notes</h3><ul>{% for note in run.notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}
 {% if run.suspicions %}<h3>Messages that were not used</h3>
 <table><tr><th>client</th><th>reason</th><th>times</th></tr>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fedrf.adaptation.selection import BUILT_IN, best, evaluations
@@ -26,6 +27,7 @@ def summarise(
     without labels; `oracle` is the best one, chosen with them.
     """
     target, select = config.data.target, config.track.select
+    placement = {client: place._asdict() for client, place in status.places.items()}
     evaluated = evaluations(rows, target)
     last: dict[str, Any] = next((row for row in reversed(evaluated) if row.get("final")), {})
     rounds = max((row["round"] for row in rows if "step" not in row), default=0)
@@ -46,11 +48,23 @@ def summarise(
         "communication": _communication(status, rounds),
         "seconds": {"total": status.seconds, "per_round": status.round_seconds / rounds if rounds else 0.0},
         "measured": dict(status.measured),
+        "placement": placement,
+        "determinism": determinism(config, {place.device.partition(":")[0] for place in status.places.values()}),
         "config_hash": config.digest,
         "failures": [*failures, *status.failures],
         "suspicions": {name: dict(reasons) for name, reasons in status.suspicions.items()},
         "notes": [*warnings_about(config), *status.notes],
     }
+
+
+def determinism(config: Config, devices: Collection[str]) -> str | None:
+    """Return what a run on these types of devices promises for the same seed; None before any client has started."""
+    if not devices:
+        return None
+    is_fixed = config.federation.mode == "sync" and not config.federation.private_batches
+    if not is_fixed or not set(devices) <= {"cpu", "cuda"}:
+        return "not deterministic"
+    return "same bits on the same GPU models and versions" if "cuda" in devices else "same seed, same bits"
 
 
 def _accuracies(evaluated: list[dict[str, Any]], last: dict[str, Any], select: str) -> dict[str, float | None]:

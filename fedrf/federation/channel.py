@@ -16,6 +16,7 @@ from fedrf.federation.progress import Progress
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import ArrayMessage, Message
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
+from fedrf.protocol.place import MAX_MEMORY, MAX_NAME
 from fedrf.protocol.wire import pack_call
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class Channel:
     def beat(self) -> None:
         """Show that the client is alive; raise `SupersededError` if another process has replaced this one."""
         self._call("beat")
+
+    def place(self, node: str, device: str, model: str, memory: int) -> None:
+        """Tell where the client runs."""
+        self._call("place", node[:MAX_NAME], device, model[:MAX_NAME], min(memory, MAX_MEMORY))
 
     def note(self, text: str) -> None:
         """Send a note for the summary."""

@@ -11,9 +11,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from safetensors.torch import save
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -33,9 +30,11 @@ from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.local_samples import PIECE, LocalSamples
 from fedrf.federation.module import FederatedModule
 from fedrf.federation.round_batches import RoundBatches, uncache_adapter
-from fedrf.federation.saver import ArchiveIO, Saver
 from fedrf.federation.storage import Storage
+from fedrf.federation.trainer import make_trainer, release
 from fedrf.federation.warm_start import warm_started_aligner
+from fedrf.models.arithmetic import AUTOCAST
+from fedrf.models.devices import CPU, Device
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.extractor import CachedExtractor, Extractor
 from fedrf.models.network import NoRandomFeatures
@@ -69,9 +68,11 @@ class Client:
     storage
         Where the client's files are.
     device
-        Where the frozen part of the extractor is computed.
+        Where everything is computed.
     target_samples
         The target's samples, without labels, for references that pool data.
+    decoders
+        Number of threads that decode images.
 
     Attributes
     ----------
@@ -86,11 +87,12 @@ class Client:
         samples: Samples,
         accuracy: Accuracy,
         storage: Storage,
-        device: str = "cpu",
+        device: Device = CPU,
         target_samples: Samples | None = None,
+        decoders: int = 1,
     ) -> None:
-        self.config, self.channel, self.accuracy, self.device = config, channel, accuracy, device
-        self.storage = storage
+        self.config, self.channel, self.accuracy, self.storage = config, channel, accuracy, storage
+        self.device, self.decoders = device, decoders
         self.info = info = channel.info
         self.schedule = Schedule(config, info.name, info.sources, info.target)
         self.probabilities: Tensor | None = None
@@ -114,6 +116,7 @@ class Client:
         stage = self._stage(extractor, draws)
         local = self._local_samples(extractor, samples, target_samples, stage, draws)
         cached = CachedExtractor(extractor.adapter, extractor.out_features, adapter_is_applied=is_frozen)
+        cached.to(self.device.torch)
         width = self._kernel_width(cached, local)
         size = extractor.out_features if settings.kernel == "none" else 2 * settings.num_features
         # Before greeting: a trainer that starts in another thread restores the state of the global generator.
@@ -129,7 +132,8 @@ class Client:
                 extractor.out_features, settings.num_features, sigma, settings.kernel, seed
             )
         cached.adapter.requires_grad_(self.schedule.learns_extractor)
-        return module, welcome
+        module.autocast = AUTOCAST.get(self.config.train.precision)
+        return module.to(self.device.torch), welcome
 
     def _stage(self, extractor: Extractor, draws: Draws) -> TargetStage | None:
         """Return the adaptation at the target, unless it is switched off or has nothing to train after the rounds."""
@@ -148,12 +152,12 @@ class Client:
         stage: TargetStage | None,
         draws: Draws,
     ) -> LocalSamples:
-        settings = self.config.model
+        # Not `self`, which the rows would keep alive.
+        settings, channel, device, decoders = self.config.model, self.channel, self.device, self.decoders
 
         def compute(layers: torch.nn.Module, samples: Samples) -> TrunkRows:
-            progress, note = self.channel.report_preparation, self._note
-            threads = torch.get_num_threads()
-            return trunk_rows(layers, extractor.prepare, samples, settings, self.device, threads, progress, note)
+            progress, note = channel.report_preparation, channel.note
+            return trunk_rows(layers, extractor.prepare, samples, settings, device, decoders, progress, note)
 
         frozen = extractor.frozen_layers() if settings.sharing == "frozen" else extractor.trunk
         rows = compute(frozen, samples)
@@ -197,7 +201,7 @@ class Client:
         kernel, name = self.config.model.kernel, self.config.model.extractor
         positions = samples.some_positions()
         pieces = samples.rows.pieces(positions[:1] if kernel == "none" else positions, PIECE)
-        features = torch.cat([extractor(piece) for piece in pieces])
+        features = torch.cat([extractor(piece.to(self.device.torch)) for piece in pieces])
         if features.shape[1:] != (extractor.out_features,):
             raise ValueError(
                 f"model.extractor={name}: a sample has features of shape {tuple(features.shape[1:])}; "
@@ -223,32 +227,28 @@ class Client:
 
     # Running
 
-    def run(self, accelerator: str = "auto") -> None:
+    def run(self) -> None:
         """Train to the end, or until the coordinator asks to stop."""
-        with ExitStack() as starting:
-            starting.enter_context(_STARTING)
+        trainer = None
+        try:
+            with ExitStack() as starting:
+                starting.enter_context(_STARTING)
+                trainer = make_trainer(self.module, self.device, self.storage, partial(self._on_start, starting))
+                files, version = ClientFiles(self.info.run, self.info.name), self.info.checkpoint
+                path = None if version is None else files.name(version)
+                trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=path)
+            self.module.to(self.device.torch)  # a trainer that ends moves the module to the CPU
+            # Committed again, because a checkpoint may be of the last round.
+            if not self.channel.progress.stopped and self.module.commit():
+                self._write_results()
+            self.channel.finish()
+        finally:
+            if trainer is not None:
+                release(trainer)
 
-            def on_start() -> None:
-                starting.close()
-                self._join()
-
-            trainer = Trainer(
-                max_epochs=1,
-                accelerator=accelerator,
-                devices=1,
-                logger=self._logger(),
-                callbacks=[Saver(self.module, on_start)],
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                plugins=[LightningEnvironment(), ArchiveIO(self.storage, self.config.federation.private_batches)],
-            )
-            version = self.info.checkpoint
-            path = None if version is None else ClientFiles(self.info.run, self.info.name).name(version)
-            trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=path)
-        if not self.channel.progress.stopped and self.module.commit():  # again: a checkpoint may be of the last round
-            self._write_results()
-        self.channel.finish()
+    def _on_start(self, starting: ExitStack) -> None:
+        starting.close()
+        self._join()
 
     def _join(self) -> None:
         """Continue where the others are, if that is later than the client's checkpoint."""
@@ -282,11 +282,6 @@ class Client:
         if self.schedule.is_target and not models:
             figures |= model_scores(module, rows, self.probabilities, MODEL_SCORES)
         return figures
-
-    def _logger(self) -> TensorBoardLogger | bool:
-        if not self.config.track.tensorboard:
-            return False
-        return TensorBoardLogger(self.info.run, name="tensorboard", version=self.info.name)
 
 
 def in_file(name: str) -> str:

@@ -33,6 +33,7 @@ from fedrf.federation.uploads import Uploads
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
+from fedrf.protocol.place import Place
 from fedrf.protocol.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Coordinator:
         else:
             self.rounds = AsyncRounds(config, self.roster, self.state, self.versions)
         self._answers: dict[str, tuple[tuple[int, int, int], asyncio.Task[Reply]]] = {}
+        self._places: dict[str, Place] = {}
         self._preparing: dict[str, float] = {}
         self._notes: dict[str, None] = {}
 
@@ -111,6 +113,12 @@ class Coordinator:
         if share >= 1:
             del self._preparing[sender]
         return self.roster.stopping
+
+    async def place(self, sender: str, node: str, device: str, model: str, memory: int) -> None:
+        """Record where a client runs."""
+        place = Place(node, device, model, memory)
+        place.check(sender)
+        self._places[sender] = place
 
     async def note(self, sender: str, text: str) -> None:
         """Record a note for the summary, once if several clients send it."""
@@ -250,6 +258,7 @@ class Coordinator:
             present=frozenset(self.roster.present),
             finished=frozenset(self.roster.finished),
             preparing=dict(self._preparing),
+            places=dict(self._places),
             traffic=dict(ledger.traffic),
             refused=dict(ledger.refused),
             staleness=dict(ledger.staleness),

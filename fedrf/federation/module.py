@@ -20,9 +20,11 @@ from fedrf.config.schema import Config
 from fedrf.data.domains import num_classes
 from fedrf.federation.channel import Channel
 from fedrf.federation.local_samples import LocalSamples
+from fedrf.federation.losses import as_numbers, check_losses
 from fedrf.federation.optimizers import round_optimizers
 from fedrf.federation.statistics_exchange import exchange_statistics
 from fedrf.methods.base import Inbox, Losses
+from fedrf.models.devices import upload
 from fedrf.models.extractors.extractor import CachedExtractor
 from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel, NoRandomFeatures
@@ -105,7 +107,7 @@ class FederatedModule(DomainModel):
             messages.append(channel.message(self.method.message_of(schedule.is_target), own, number))
         reply = self.exchange("round", number, messages)
         losses = self.losses(batch, features, self.inbox(own, reply, batch))
-        figures = {name: float(term.detach()) for name, term in losses.items()}
+        figures = as_numbers(losses)
         if number % self.config.track.evaluate_every == 0 and self.config.federation.prediction == "average":
             figures |= self.samples.evaluate(self, schedule.is_target)
         if "loss" in losses:
@@ -134,7 +136,7 @@ class FederatedModule(DomainModel):
         sources = self.schedule.sources
         peers = tuple(torch.tensor(message.values, device=own.device) for message in reply.embeddings)
         if self.samples.held_out and peers and self.method.message is MeanEmbedding:
-            self.samples.held_out.target_mean = peers[0].cpu()
+            self.samples.held_out.target_mean = torch.tensor(reply.embeddings[0].values)
         if batch.target_inputs is not None:
             peers = (self.align(self.features(batch.target_inputs)),)  # with gradient: this client trains on both
         senders = (message.sender for message in reply.embeddings)
@@ -181,7 +183,7 @@ class FederatedModule(DomainModel):
         if not isinstance(batch, Batch):  # of another loader, such as one for `Trainer.predict`
             return super().transfer_batch_to_device(batch, device, dataloader_idx)
         moved: dict[str, Any] = {
-            name: None if value is None else value.to(device)
+            name: None if value is None else upload(value, device)
             for name, value in batch._asdict().items()
             if name in ("inputs", "labels", "target_inputs")
         }
@@ -224,10 +226,10 @@ class FederatedModule(DomainModel):
         for part, values in reply.parts.items():
             set_part(self, part, torch.tensor(values))
             if self.config.train.proximal and part in self.averaged:
-                progress.anchor[part] = torch.tensor(values).reshape(-1)
+                progress.anchor[part] = torch.tensor(values, device=self.device).reshape(-1)
         if reply.source_models:
             progress.source_models = {
-                name: {part: torch.tensor(values) for part, values in parts.items()}
+                name: {part: torch.tensor(values, device=self.device) for part, values in parts.items()}
                 for name, parts in reply.source_models.items()
             }
         if "extractor" in reply.parts:
@@ -273,20 +275,6 @@ class FederatedModule(DomainModel):
             figures = self.samples.evaluate(self, is_target=True)
             self.stage.history.append({"step": float(number), "loss": float(loss.detach()), **figures})
             self.channel.report(self.stage.history[-1])
-
-
-def check_losses(terms: object, method: str, schedule: Schedule) -> None:
-    """Raise a `ValueError` unless terms are named scalars, with a `loss` that can be minimised where one is needed."""
-    name = f"method={method}: {'target' if schedule.is_target else 'source'}_loss"
-    values = list(terms.values()) if isinstance(terms, dict) else [None]
-    if not isinstance(terms, dict) or not all(isinstance(value, Tensor) and value.numel() == 1 for value in values):
-        raise ValueError(f"{name} must return a dictionary of scalar tensors; got {terms!r:.200}")
-    if "loss" not in terms and not schedule.is_target:
-        raise ValueError(f"{name} returned {', '.join(terms) or 'nothing'}; a source needs the term loss")
-    if "loss" in terms and not schedule.trained:
-        raise ValueError(f"{name} returns a loss, but target_trains names no part that the target trains")
-    if "loss" in terms and not terms["loss"].requires_grad:
-        raise ValueError(f"{name} returns a loss without a gradient")
 
 
 def _kind(part: str) -> type[ArrayMessage]:

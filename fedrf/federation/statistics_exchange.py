@@ -14,6 +14,7 @@ from fedrf.protocol.message import Message
 from fedrf.protocol.messages import MeanEmbedding
 from fedrf.protocol.schedule import statistics_senders
 from fedrf.tca.class_sums import sums_of_source
+from fedrf.tca.precision import in_double
 
 if TYPE_CHECKING:
     from fedrf.federation.module import FederatedModule
@@ -26,7 +27,7 @@ def exchange_statistics(module: FederatedModule, number: int) -> None:
         is_lost = schedule.name not in statistics_senders(module.config, schedule.sources)
         module.exchange("statistics", number, [] if is_lost else _messages(module, number, _labels(module)))
         return
-    mean = torch.stack([features.double().sum(0) for features in module.all_features()]).sum(0)
+    mean = torch.stack([in_double(features).sum(0) for features in module.all_features()]).sum(0)
     mean = mean / len(module.samples.training)
     messages: list[Message] = [module.channel.message(MeanEmbedding, mean, number)]
     if align.closed_form == "rf-tca":
@@ -35,7 +36,7 @@ def exchange_statistics(module: FederatedModule, number: int) -> None:
         messages = _messages(module, number, no_labels)
     solution = module.exchange("statistics", number, messages).class_map
     if solution is not None:
-        set_class_map(module, torch.from_numpy(solution.restored()).to(module.device), mean)
+        set_class_map(module, torch.from_numpy(solution.restored()), mean)
 
 
 def _labels(module: FederatedModule) -> Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedrf.protocol.place import Place
+
 
 @dataclass(frozen=True)
 class Status:
@@ -23,6 +25,8 @@ class Status:
         Clients that have not left, and those that have done all their rounds.
     preparing
         The share of samples that clients have computed features of, while they do.
+    places
+        Where clients run.
     traffic
         Bytes by direction and kind of message.
     refused
@@ -48,6 +52,7 @@ class Status:
     present: frozenset[str] = frozenset()
     finished: frozenset[str] = frozenset()
     preparing: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
     traffic: Mapping[tuple[str, str], int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     staleness: Mapping[int, int] = field(default_factory=dict)

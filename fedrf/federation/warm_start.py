@@ -30,15 +30,17 @@ def warm_started_aligner(form: str, channel: Channel, features: Callable[[], Ite
     """Do a client's part and return W; `features` yields the random features of its samples in pieces, every time."""
     if form == "statistics":
         total = DomainStatistics.of_pieces(features())
-        values = torch.cat([total.total[None].to(total.gram), total.gram]).float().numpy()
+        values = torch.cat([total.total[None].to(total.gram), total.gram]).float().cpu().numpy()
         return torch.tensor(channel.warm_start(0, Statistics, values, total.count).values)
     counts, sums = zip(*((len(piece), piece.sum(0)) for piece in features()), strict=True)
-    values, step = torch.stack(sums).sum(0).numpy(), 0
+    own, step = torch.stack(sums).sum(0), 0
+    device, values = own.device, own.cpu().numpy()
     while True:
         answer = channel.warm_start(step, Product, values, sum(counts))
         if answer.done:
             return torch.tensor(answer.values)
-        values, step = scatter_product(features(), torch.tensor(answer.values)).numpy(), step + 1
+        basis = torch.tensor(answer.values, device=device)
+        values, step = scatter_product(features(), basis).cpu().numpy(), step + 1
 
 
 class WarmStart:

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from traceback import clear_frames
 from typing import NamedTuple
 
 import torch
@@ -23,32 +24,59 @@ from fedrf.federation.heartbeat import heartbeat
 from fedrf.federation.liveness import SupersededError, pause_between_beats
 from fedrf.federation.predictions import predictions_table
 from fedrf.federation.storage import storage_of
+from fedrf.models.arithmetic import arithmetic
+from fedrf.models.devices import Device, choose_device
 
 
-def run_client(config: Config, info: ClientInfo, send: Send, threads: int = 1, accelerator: str = "auto") -> None:
+def run_client(
+    config: Config,
+    info: ClientInfo,
+    send: Send,
+    threads: int = 1,
+    reserved_gpus: float | None = None,
+    decoders: int | None = None,
+) -> None:
     """Run one client from beginning to end; the target also writes its predictions.
 
     A process that the driver has replaced by another one ends as soon as it notices.
+
+    Parameters
+    ----------
+    threads
+        Number of threads that compute.
+    reserved_gpus
+        See `choose_device`.
+    decoders
+        Number of threads that decode images for a GPU; default as many as compute.
     """
     torch.set_num_threads(threads)
     # Lightning's hints about hardware and loaders would appear once for each client.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
-    device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
-    channel = Channel(info, send, config.train.rounds)
-    with suppress(SupersededError), heartbeat(channel.beat, pause_between_beats(config.federation.deadline)):
-        channel.beat()
-        _run(config, channel, device, accelerator)
+    channel, device = Channel(info, send, config.train.rounds), choose_device(config.resources, reserved_gpus)
+    pause = pause_between_beats(config.federation.deadline)
+    try:
+        with suppress(SupersededError), heartbeat(channel.beat, pause):
+            channel.place(*device.place)
+            with arithmetic(config, device.torch, channel.note):
+                _run(config, channel, device, threads if device.is_cpu else decoders or threads)
+    except BaseException as error:
+        clear_frames(error.__traceback__)  # they would keep the network as long as somebody keeps the error
+        raise
+    finally:
+        device.release()
 
 
-def _run(config: Config, channel: Channel, device: str, accelerator: str) -> None:
+def _run(config: Config, channel: Channel, device: Device, decoders: int) -> None:
     info, storage = channel.info, storage_of(channel, config.track.storage)
     try:
         local = open_samples(config, channel)
-        client = Client(config, channel, local.samples, local.evaluator, storage, device, local.target_samples)
+        client = Client(
+            config, channel, local.samples, local.evaluator, storage, device, local.target_samples, decoders
+        )
         names, rows = local.names, local.samples.rows
         del local  # paths of the target's files often contain their labels
-        client.run(accelerator)
+        client.run()
     except StoppedError:
         channel.finish()
         return

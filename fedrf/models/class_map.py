@@ -31,7 +31,7 @@ def set_class_map(model: DomainModel, class_map: Tensor, mean: Tensor) -> None:
     aligner = left[:, :count] * values[:count]
     model.aligner.zero_()
     classifier.weight.zero_()
-    model.aligner[:, :count] = aligner
-    classifier.weight[:, :count] = right[:count].T
-    classifier.bias.copy_(-model.scale * (mean.double() @ aligner) @ right[:count])
+    model.aligner[:, :count].copy_(aligner)
+    classifier.weight[:, :count].copy_(right[:count].T)
+    classifier.bias.copy_(-model.scale * (mean.to(aligner) @ aligner) @ right[:count])
     model.unit_norm = False

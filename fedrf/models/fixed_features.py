@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 from fedrf.config.registry import EXTRACTORS
 from fedrf.config.schema import Config
 from fedrf.data.samples import Samples
+from fedrf.models.devices import choose_device
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.trunk_rows import trunk_rows
 
@@ -33,8 +34,7 @@ def fixed_features(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         extractor = make_extractor(settings.extractor, samples.content.shape, settings.weights)
-    device, threads = "cuda" if torch.cuda.is_available() else "cpu", torch.get_num_threads()
-    rows = trunk_rows(
-        extractor.frozen_layers(), extractor.prepare, samples.without_labels(), settings, device, threads, progress
-    )
-    return torch.cat([normalize(piece) for piece in rows.split(PIECE)])
+    device, threads = choose_device(config.resources), torch.get_num_threads()
+    layers = extractor.frozen_layers()
+    rows = trunk_rows(layers, extractor.prepare, samples.without_labels(), settings, device, threads, progress)
+    return torch.cat([normalize(piece).cpu() for piece in rows.split(PIECE)])

@@ -7,11 +7,13 @@ detached copy.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedrf.tca.mmd import mean_embedding
+from fedrf.tca.precision import where_float64
 
 
 class OwnEmbedding(nn.Module):
@@ -42,6 +44,7 @@ class OwnEmbedding(nn.Module):
         self.extractor_learns = extractor_learns
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        self._number: int | None = 0  # the value of `rounds`, which is on the device; None: not known
 
     def forward(self, features: Tensor, whole_set: Iterable[Tensor]) -> Tensor:
         """Return Σℓ for this round.
@@ -56,8 +59,9 @@ class OwnEmbedding(nn.Module):
         batch = mean_embedding(features)
         if self.message == "batch":
             return batch
-        number = int(self.rounds)
+        number = int(self.rounds) if self._number is None else self._number
         self.rounds += 1
+        self._number = number + 1
         if self.message == "running":
             blend = self.memory * self.mean + (1 - self.memory) * batch
             self.mean.copy_(blend.detach())
@@ -72,17 +76,24 @@ class OwnEmbedding(nn.Module):
         """Recompute the exact mean in the next round: the extractor was replaced."""
         if self.message == "exact":
             self.rounds.zero_()
+            self._number = 0
 
     def reset(self) -> None:
         """Forget the rounds before."""
         self.mean.zero_()
         self.rounds.zero_()
+        self._number = 0
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self._number = None
 
 
 @torch.no_grad()
 def _mean(pieces: Iterable[Tensor]) -> Tensor:
     total, count = torch.zeros((), dtype=torch.float64), 0
     for piece in pieces:
-        total = total.to(piece.device) + piece.sum(0, dtype=torch.float64)
-        count += len(piece)
+        rows = where_float64(piece)
+        total = total.to(rows.device) + rows.sum(0, dtype=torch.float64)
+        count += len(rows)
     return total / count

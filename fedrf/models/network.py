@@ -93,6 +93,9 @@ class DomainModel(LightningModule):
         Network that a method adds, such as discriminators.
     unit_norm
         Whether aligned features are scaled to unit norm.
+    autocast
+        The type in which the extractor computes what may be less precise; None: all in single precision. What follows
+        is in single precision: random features have unit norm, and messages are sums of them.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class DomainModel(LightningModule):
         self.auxiliary: nn.Module = nn.Identity()
         self.scale, self.num_classes, self.lr = scale, num_classes, lr
         self.unit_norm = True
+        self.autocast: torch.dtype | None = None
 
     def add_auxiliary(self, network: nn.Module) -> None:
         """Add the network of a method; if it has a `share`, the normalisation mixes statistics by it."""
@@ -126,8 +130,16 @@ class DomainModel(LightningModule):
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return Σ: the random features of samples."""
-        features: Tensor = self.random_features(normalize(self.extractor(inputs)))
+        features: Tensor = self.random_features(normalize(self._extract(inputs)))
         return features
+
+    def _extract(self, inputs: Tensor) -> Tensor:
+        if self.autocast is None:
+            extracted: Tensor = self.extractor(inputs)
+            return extracted
+        with torch.autocast(inputs.device.type, self.autocast):
+            extracted = self.extractor(inputs)
+        return extracted.float()
 
     def align(self, features: Tensor) -> Tensor:
         """Map random features to aligned features, of unit norm unless W comes from a class map."""

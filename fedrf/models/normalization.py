@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from fedrf.tca.precision import in_double
+
 RELATIVE_EPSILON = 1e-5  # of the mean variance, added to each variance
 
 
@@ -73,7 +75,7 @@ class DomainNormalization(nn.Module):
         """Compute the population statistics from all samples, which are given in pieces."""
         count, total, squares = 0, torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for piece in pieces:
-            rows = piece.double()
-            count, total, squares = count + len(rows), total + rows.sum(0).cpu(), squares + rows.square().sum(0).cpu()
+            rows = in_double(piece)
+            count, total, squares = count + len(rows), total + rows.sum(0), squares + rows.square().sum(0)
         mean = total / count
         self.settled.copy_(torch.stack([mean, (squares / count - mean.square()).clamp(min=0)]))

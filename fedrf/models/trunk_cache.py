@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 DEFAULT_GB = 20.0
 SUFFIX = ".rows"
+FLUSH_SECONDS = 1.0  # between waits for the disk
 HEADER = 4096  # bytes; JSON with number, type and shape of the rows
 Rows = NDArray[np.int64]
 
@@ -99,6 +101,8 @@ class Entry:
         self.count, self.dtype, self.shape = header["count"], np.dtype(header["dtype"]), tuple(header["shape"])
         self._start = HEADER + -(-self.count // HEADER) * HEADER
         self._row_bytes = int(np.prod(self.shape)) * self.dtype.itemsize
+        self._unmarked: list[int] = []
+        self._marked_at = time.monotonic()
 
     @classmethod
     def find(cls, key: str) -> Entry | None:
@@ -160,13 +164,27 @@ class Entry:
 
     def write(self, rows: Rows, values: NDArray[Any]) -> None:
         """Write some rows, then mark them."""
+        self.add(rows, values)
+        self.flush()
+
+    def add(self, rows: Rows, values: NDArray[Any]) -> None:
+        """Write some rows; mark them, and those added before, if the last marks are older than a second."""
         values = np.ascontiguousarray(values)
         with _errors_explained():
             for row, value in zip(rows, values, strict=True):
                 self._write_at(value.tobytes(), self._start + int(row) * value.nbytes)
+        self._unmarked += [int(row) for row in rows]
+        if time.monotonic() - self._marked_at >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Mark all rows that were added, once they are on the disk."""
+        rows, self._unmarked = self._unmarked, []
+        with _errors_explained():
             os.fdatasync(self._file.fileno())
             for row in rows:
-                self._write_at(b"\1", HEADER + int(row))
+                self._write_at(b"\1", HEADER + row)
+        self._marked_at = time.monotonic()
 
     def _write_at(self, content: bytes, position: int) -> None:
         if os.pwrite(self._file.fileno(), content, position) < len(content):

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from fedrf.config.schema import ModelConfig
 from fedrf.data.samples import Joined, Samples
+from fedrf.models.devices import CPU, Device, upload
 from fedrf.models.extractors.preparation import Preparation
-from fedrf.models.trunk import BATCH_SIZE, Indices, Trunk
+from fedrf.models.trunk import Indices, Trunk
 from fedrf.models.trunk_cache import Entry
 
 ARRAY_BATCH_SIZE = 1024  # where samples are arrays: their trunks are cheap
@@ -41,9 +42,11 @@ class TrunkRows:
         self._count, self._fetch = count, fetch
 
     @classmethod
-    def of(cls, values: Tensor) -> TrunkRows:
-        """Return rows that are in memory."""
-        return cls(len(values), lambda rows: values[torch.from_numpy(rows)])
+    def of(cls, values: Tensor, device: Device = CPU) -> TrunkRows:
+        """Return rows that are in memory: in that of the device, if they fit there."""
+        if values.nbytes <= device.room:
+            values = values.to(device.torch)
+        return cls(len(values), lambda rows: values[torch.from_numpy(rows).to(values.device)])
 
     @classmethod
     def joined(cls, parts: Sequence[TrunkRows]) -> TrunkRows:
@@ -57,7 +60,8 @@ class TrunkRows:
                 part[rows[indices] - end + len(part)] for part, end, indices in zip(parts, ends, positions, strict=True)
             ]
             by_part = torch.cat([piece for piece in pieces if len(piece)] or pieces)
-            return by_part[torch.from_numpy(np.argsort(np.concatenate(positions), kind="stable"))]
+            order = torch.from_numpy(np.argsort(np.concatenate(positions), kind="stable"))
+            return by_part[order.to(by_part.device)]
 
         return cls(int(ends[-1]), fetch)
 
@@ -87,7 +91,7 @@ def trunk_rows(
     prepare: Preparation | None,
     samples: Samples,
     settings: ModelConfig,
-    device: torch.device | str = "cpu",
+    device: Device = CPU,
     threads: int = 1,
     progress: Progress = lambda done, total: None,
     warn: Callable[[str], None] = warnings.warn,
@@ -112,47 +116,57 @@ def trunk_rows(
         joined = TrunkRows.joined(parts)
         return TrunkRows(len(samples), lambda positions: joined[samples.rows[positions]])
     if prepare is None:
-        return _from_arrays(layers, samples)
-    trunk = Trunk(layers, prepare, samples.content, torch.device(device), threads)
-    stored = _from_disk(trunk, samples.rows, settings, progress) if settings.cache == "disk" else None
-    return _without_disk(trunk, samples.rows, settings, progress, warn) if stored is None else stored
+        return _from_arrays(layers, samples, device)
+    trunk = Trunk(layers, prepare, samples.content, device.torch, threads)
+    stored = _from_disk(trunk, samples.rows, settings, device, progress) if settings.cache == "disk" else None
+    return _without_disk(trunk, samples.rows, settings, device, progress, warn) if stored is None else stored
 
 
 @torch.no_grad()
-def _from_arrays(layers: nn.Module, samples: Samples) -> TrunkRows:
-    values = torch.from_numpy(samples.array())
-    return TrunkRows.of(torch.cat([layers(rows) for rows in values.split(ARRAY_BATCH_SIZE)]))
+def _from_arrays(layers: nn.Module, samples: Samples, device: Device) -> TrunkRows:
+    values, layers = torch.from_numpy(samples.array()), layers.to(device.torch)
+    pieces = (upload(rows, device.torch) for rows in values.split(ARRAY_BATCH_SIZE))
+    return TrunkRows.of(torch.cat([layers(rows).cpu() for rows in pieces]), device)
 
 
-def _from_disk(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows | None:
+def _from_disk(
+    trunk: Trunk, rows: Indices, settings: ModelConfig, device: Device, progress: Progress
+) -> TrunkRows | None:
     """Return rows from the cache, after computing those that it does not have; None if it has no space for them."""
     key = f"{trunk.key}-{settings.cache_precision}"
     entry = Entry.find(key)
     missing = rows if entry is None else entry.missing(rows)
     if len(missing):
         # In random order: each process skips rows that another has written, so they share the work.
-        batches = np.split(missing, range(BATCH_SIZE, len(missing), BATCH_SIZE))
+        size = trunk.batch_size
+        batches = np.split(missing, range(size, len(missing), size))
         missing = np.concatenate([batches[index] for index in np.random.default_rng().permutation(len(batches))])
-        first = _rounded(trunk(missing[:BATCH_SIZE]), settings).numpy()
+        first = _rounded(trunk(missing[:size]), settings).cpu().numpy()
         entry = Entry.reserve(key, len(trunk.content), first[0], missing)
         if entry is None:
             return None
-        entry.write(missing[:BATCH_SIZE], first)
+        entry.write(missing[:size], first)
         report = _throttled(progress, len(rows))
         report(len(rows) - len(missing) + len(first))
-        for batch, outputs in trunk.batches(missing[BATCH_SIZE:], entry.missing):
-            entry.write(batch, _rounded(outputs, settings).numpy())
+        for batch, outputs in trunk.batches(missing[size:], entry.missing):
+            entry.add(batch, _rounded(outputs, settings).cpu().numpy())
             report(len(batch))
+        entry.flush()
         progress(len(rows), len(rows))
     assert entry is not None
     stored = entry.values()
     if len(rows) * stored[0].nbytes <= MEMORY_LIMIT:
-        return TrunkRows.of(torch.from_numpy(stored[rows]))
+        return TrunkRows.of(torch.from_numpy(stored[rows]), device)
     return TrunkRows(len(rows), lambda positions: torch.from_numpy(stored[rows[positions]]))
 
 
 def _without_disk(
-    trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress, warn: Callable[[str], None]
+    trunk: Trunk,
+    rows: Indices,
+    settings: ModelConfig,
+    device: Device,
+    progress: Progress,
+    warn: Callable[[str], None],
 ) -> TrunkRows:
     """Return rows that are kept in memory if they fit, else computed for each batch."""
     if settings.cache == "off":
@@ -168,9 +182,9 @@ def _without_disk(
         return _per_batch(trunk, rows, settings, progress)
     report, pieces = _throttled(progress, len(rows)), []
     for _, outputs in trunk.batches(rows, lambda remaining: remaining):
-        pieces.append(_rounded(outputs, settings))
+        pieces.append(_rounded(outputs, settings).cpu())
         report(len(outputs))
-    return TrunkRows.of(torch.cat(pieces))
+    return TrunkRows.of(torch.cat(pieces), device)
 
 
 def _per_batch(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows:
@@ -179,8 +193,8 @@ def _per_batch(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Pro
     if len(rows) * first.nbytes > MEMORY_LIMIT:
         return TrunkRows(len(rows), lambda positions: _rounded(trunk(rows[positions]), settings))
     images, report = first.new_empty((len(rows), *first.shape[1:])), _throttled(progress, len(rows))
-    for start in range(0, len(rows), BATCH_SIZE):
-        batch = trunk.images(rows[start : start + BATCH_SIZE])
+    for start in range(0, len(rows), trunk.batch_size):
+        batch = trunk.images(rows[start : start + trunk.batch_size])
         images[start : start + len(batch)] = batch
         report(len(batch))
     return TrunkRows(

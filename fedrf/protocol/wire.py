@@ -22,6 +22,7 @@ from fedrf.protocol.sizes import Sizes
 CALLS: dict[str, tuple[type, ...]] = {
     "beat": (),
     "prepare": (float,),
+    "place": (str, str, str, int),
     "note": (str,),
     "count_samples": (int,),
     "greet": (Greeting,),

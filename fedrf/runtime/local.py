@@ -53,9 +53,12 @@ class LocalFederation:
     def start(self, name: str, attempt: int, checkpoint: int | None) -> None:
         """Start a client in a thread of its own."""
         from fedrf.federation.worker import run_client
+        from fedrf.models.devices import num_cpus
 
         info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
-        self._running[self._executor.submit(run_client, self.config, info, self._send)] = name
+        decoders = max(1, num_cpus() // (len(self.sources) + 1))
+        running = self._executor.submit(run_client, self.config, info, self._send, decoders=decoders)
+        self._running[running] = name
 
     def end(self, name: str) -> bool:
         """Return false: a thread cannot be ended, and does not freeze unless the whole process does."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from fedrf.tca.precision import in_double
 from fedrf.tca.source_statistics import SourceStatistics
 from fedrf.tca.statistics import gram_matrix
 
@@ -57,7 +58,7 @@ class ClassSums:
         indicators = one_hot(labels, len(class_weights)).to(features)
         totals = features.T @ (sample_weights[:, None] * indicators)
         gram = gram_matrix(sample_weights.sqrt()[:, None] * features)
-        return cls((sample_weights @ indicators).double(), totals.double(), gram.double())
+        return cls(in_double(sample_weights @ indicators), in_double(totals), in_double(gram))
 
     def __add__(self, other: ClassSums) -> ClassSums:
         return ClassSums(self.weights + other.weights, self.totals + other.totals, self.gram + other.gram)
@@ -84,7 +85,7 @@ class ClassSums:
 
 def class_weights(labels: Tensor, num_classes: int) -> Tensor:
     """Return n_c^(−1/2) for each class; 0 for classes without samples."""
-    counts = torch.bincount(labels, minlength=num_classes).double()
+    counts = in_double(torch.bincount(labels, minlength=num_classes))
     return torch.where(counts > 0, counts.clamp(min=1).rsqrt(), 0)
 
 

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from fedrf.tca.eigen import canonical_signs
+from fedrf.tca.precision import in_double
 from fedrf.tca.problems import ScatterProblem, Solution, resolve_gamma
 from fedrf.tca.random_features import check_count
 from fedrf.tca.statistics import DomainStatistics
@@ -77,7 +78,7 @@ def scatter_product(features: Tensor | Iterable[Tensor], basis: Tensor) -> Tenso
     `features` is one tensor or an iterable of chunks. Chunks bound the memory; their products are added in double
     precision.
     """
-    product = torch.zeros_like(basis, dtype=torch.float64)
+    product = in_double(torch.zeros_like(basis))
     for rows in [features] if isinstance(features, Tensor) else features:
         product += (rows.T @ (rows @ basis.to(rows))).to(product)
     return product.to(basis.dtype)

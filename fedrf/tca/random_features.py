@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrf.tca.precision import in_double
+
 MEDIAN_SAMPLE_SIZE = 500
 
 
@@ -95,7 +97,7 @@ def median_sigma(x: Tensor, kernel: str = "gaussian", seed: int = 0) -> float:
 
     Distances between equal rows are ignored, since they carry no information about the width.
     """
-    sample = x[torch.from_numpy(median_row_indices(len(x), seed))].double()
+    sample = in_double(x[torch.from_numpy(median_row_indices(len(x), seed))])
     distances = torch.nn.functional.pdist(sample, p=float(get_kernel(kernel).norm))
     positive = distances[distances > 0]
     if positive.numel() == 0:

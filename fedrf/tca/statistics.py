@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedrf.tca.eigen import leading_eigenpairs
+from fedrf.tca.precision import in_double
 
 GRAM_BLOCKS = 8
 
@@ -39,7 +40,7 @@ class DomainStatistics:
     @torch.no_grad()
     def of(cls, features: Tensor) -> DomainStatistics:
         """Return the statistics of rows of random features."""
-        return cls(len(features), features.sum(0).double(), gram_matrix(features))
+        return cls(len(features), in_double(features.sum(0)), gram_matrix(features))
 
     @classmethod
     def of_pieces(cls, pieces: Iterable[Tensor]) -> DomainStatistics:
@@ -61,7 +62,7 @@ class DomainStatistics:
         if not self.count:
             return other
         # Sums are in double precision, whatever the precision of the parts.
-        gram = self.gram.double() + other.gram
+        gram = in_double(self.gram) + in_double(other.gram)
         return DomainStatistics(self.count + other.count, self.total + other.total, gram)
 
     @property

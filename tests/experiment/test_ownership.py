@@ -70,7 +70,7 @@ def events(folder):
 
 
 def test_a_failed_run_says_why_in_summary_and_log(tmp_path, monkeypatch):
-    def fail(self, accelerator="auto"):
+    def fail(self):
         raise RuntimeError("the disk\nis on fire")
 
     monkeypatch.setattr(Client, "run", fail)

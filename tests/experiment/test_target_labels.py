@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:model.weights=none")
 class InspectedClient(Client):
     """A client that is inspected instead of being run."""
 
-    def run(self, accelerator):
+    def run(self):
         labels = load_samples(self.config, self.info.name).labels
         assert holds(self.accuracy, None, labels), "the evaluator has them"
         before = holds(self, self.accuracy, labels)
@@ -80,7 +80,7 @@ def test_the_target_client_has_no_labels(images, small_images, monkeypatch, more
             calls.append((call.name, *call.arguments))
             return {"greet": (1.0, Reply()), "prepare": False}.get(call.name)
 
-        worker.run_client(config, ClientInfo(name, ("clinic", "ward"), config.data.target, None), send)
+        worker.run_client(config, ClientInfo(name, ("clinic", "ward"), config.data.target, images), send)
         assert [call for call in calls if call[0] == "note"][-1] == ("note", f"{expected} {expected}")
 
 

@@ -81,9 +81,8 @@ class ClientActor:
         from fedrf.federation.worker import run_client
 
         # A client that reserved no GPU must not use one that its process can see.
-        accelerator = "auto" if requirements.gpus else "cpu"
-        threads = max(1, int(requirements.cpus))
-        run_client(Config.model_validate(config), info, _link(coordinator), threads, accelerator)
+        threads, gpus = max(1, int(requirements.cpus)), requirements.gpus
+        run_client(Config.model_validate(config), info, _link(coordinator), threads, gpus, _decoders(gpus))
 
 
 def _link(coordinator: Any) -> Callable[[bytes], Any]:
@@ -104,6 +103,17 @@ def _link(coordinator: Any) -> Callable[[bytes], Any]:
         return answer
 
     return send
+
+
+def _decoders(gpus: float) -> int:
+    """Return the part of this node's CPUs that goes with so many of its GPUs."""
+    import ray
+
+    from fedrf.models.devices import num_cpus
+
+    this_node = ray.get_runtime_context().get_node_id()
+    total = next(node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["NodeID"] == this_node)
+    return max(1, int(num_cpus() * gpus / total)) if total else 1
 
 
 def _where() -> dict[str, Any]:
