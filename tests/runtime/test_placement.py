@@ -49,7 +49,6 @@ def test_a_cluster_without_cpus_is_reported_and_no_bundle_is_empty():
     ("resources", "message"),
     [
         ({}, None),
-        ({"gpus_per_client": 2}, "4 clients need 8 GPUs and Ray has 4; at most 1 each"),
         ({"cpus_per_client": 3}, "4 clients need 12 CPUs and Ray has 8; at most 2 each"),
         ({"nodes": {"a": "north"}}, None),
         ({"nodes": {"a": "south"}}, "resources.nodes: no node of the cluster offers south; offered: north"),
