@@ -23,7 +23,7 @@ TINY = {
     "adapt.steps": 4,
     "adapt.batch_size": 32,
     "track.evaluate_every": 2,
-    "resources.allow_cpu": True,  # tests reserve GPUs that Ray is told of and that do not exist
+    "resources.accelerator": "cpu",  # Ray is told of GPUs that do not exist
 }
 SYNC = {**TINY, "federation.mode": "sync", "federation.checkpoint_seconds": 0}
 

@@ -223,7 +223,7 @@ def test_help_explains_options_and_files(monkeypatch, capsys):
 
 @pytest.mark.ray
 def test_ray_gives_the_same_results(finished, tmp_path, ray_session):
-    keys = [*FAST, "resources.clients_per_actor=4"]  # one process starts faster than four
+    keys = [*FAST, "resources.accelerator=cpu", "resources.clients_per_actor=4"]  # one process starts faster than four
     comparison, complete = compare(make_plan(keys=keys, targets=("street",)), tmp_path / "ray", session=ray_session)
     assert complete
     local = {(cell["variant"], cell["task"], cell["seed"]): cell for cell in as_json(finished)["cells"]}

@@ -27,7 +27,7 @@ PLUS, ONESHOT = {"method": "fedrf-plus"}, {"method": "fedrf-oneshot"}
 ASYNC = {"federation.mode": "async"}
 SAVED = {"federation.checkpoint_seconds": 0}
 SCORED = {"data.validation": 0.3, "track.evaluate_every": 2}
-IMAGES = {**PLUS, "model.weights": "none", "data.name": "folder", "data.target": "home"}
+IMAGES = {**PLUS, "model.weights": "none", "data.name": "folder", "data.target": "home", "train.rounds": 2}
 
 RUNS = {
     **{f"method {name}": {"method": name} for name in METHODS.built_in},

@@ -5,6 +5,7 @@ python -m tests.devices.run_cases [TEXT …]: those whose name has one of the te
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import shutil
@@ -25,6 +26,8 @@ from tests.conftest import final_weights
 from tests.devices import cases
 from tests.devices.simulated_device import DEVICE
 from tests.devices.watch import install, watched, without_float64
+
+LONGEST_SECONDS = 300  # of a case; then all threads are shown
 
 
 def run(keys, out, context=nullcontext):
@@ -92,6 +95,7 @@ def main(wanted):
     for name, case in all_cases(folders).items():
         if wanted and not any(text in name for text in wanted):
             continue
+        faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
         began, out = time.perf_counter(), folders["root"] / "out"
         try:
             seen = case(out=out)
@@ -99,6 +103,7 @@ def main(wanted):
             seen = {"error": format_exc()}
         print(json.dumps({"case": name, "seconds": round(time.perf_counter() - began, 2), **seen}), flush=True)
         shutil.rmtree(out, ignore_errors=True)
+    faulthandler.cancel_dump_traceback_later()
     shutil.rmtree(folders["root"])
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from fedrf.config.loader import load_config
 from fedrf.experiment.display import Display, size
 from fedrf.federation.status import Status
+from fedrf.protocol.place import Place
 
 STATUS = Status(
     rows=[{"client": "street", "round": 9, "loss": 0.25, "mmd": 0.001}],
@@ -15,6 +16,7 @@ STATUS = Status(
     present=frozenset({"street", "rendered", "handwritten"}),
     finished=frozenset({"handwritten"}),
     traffic={("up", "aligner"): 1_500_000, ("down", "aligner"): 500_000},
+    places={"street": Place("node-7", "cuda:0", "A100", 80_000)},
     seconds=12.0,
 )
 
@@ -34,6 +36,7 @@ def test_rounds_losses_bytes_stragglers_and_lost_clients():
     assert "2.0 MB sent" in text
     assert "10/150" in lines["street"]
     assert "0.25" in lines["street"]
+    assert "node-7 cuda:0" in lines["street"]
     assert "straggler" in lines["rendered"]
     assert "gone, restarting" in lines["textured"]
     assert "done" in lines["handwritten"]

@@ -1,6 +1,7 @@
 """Run directories: their files, their summary, and runs that are repeated or continued."""
 
 import json
+import socket
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from fedrf.config.loader import load_config
 from fedrf.errors import RunFailedError
 from fedrf.experiment.report import write_report
 from fedrf.experiment.results import RunFolder
-from fedrf.experiment.summary import summarise
+from fedrf.experiment.summary import determinism, summarise
 from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.status import Status
 from tests.conftest import SYNC, TINY, final_weights
@@ -32,8 +33,30 @@ def test_a_run_directory_has_the_documented_files_and_summary(finished):
     assert summary["communication"]["bytes_by_kind"].keys() >= {"mean_embedding", "aligner", "classifier", "extractor"}
     assert summary["seconds"].keys() == {"total", "per_round"}
     assert 0 < summary["seconds"]["per_round"] * 6 < summary["seconds"]["total"]  # without start and last stage
+    assert summary["placement"].keys() == {"rendered", "textured", "street", "handwritten"}
+    place = summary["placement"]["street"]
+    assert (place["node"], place["device"].partition(":")[0]) == (socket.gethostname(), "cpu")
+    assert summary["determinism"] == "same seed, same bits"
+    page = (finished.folder / "report.html").read_text()
+    assert "Who ran where" in page
+    assert page.count(socket.gethostname()) >= 4
     assert (summary["seed"], summary["rounds"], summary["status"]) == (3, 6, "finished")
     assert yaml.safe_load((finished.folder / "config.yaml").read_text())["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "devices", "promise"),
+    [
+        ({"federation.mode": "sync"}, {"cpu"}, "same seed, same bits"),
+        ({"federation.mode": "sync"}, {"cpu", "cuda"}, "same bits on the same GPU models and versions"),
+        ({"federation.mode": "sync"}, {"mps"}, "not deterministic"),
+        ({"federation.mode": "sync", "federation.private_batches": True}, {"cpu"}, "not deterministic"),
+        ({}, {"cpu"}, "not deterministic"),
+        ({}, set(), None),
+    ],
+)
+def test_the_summary_promises_no_more_than_holds(keys, devices, promise):
+    assert determinism(load_config(None, {"method": "fedrf-plus", **keys}), devices) == promise
 
 
 def test_every_round_of_every_client_has_a_line(finished):

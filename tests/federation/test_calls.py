@@ -40,6 +40,7 @@ def test_calls_reach_the_coordinator(tmp_path):
         reply = await server.call(exchange(A, 2, aligner=ONES))
         await server.call(pack_call("report", A, 1, Metrics(A, 2, 1, {"loss": 1.0})))
         await server.call(pack_call("note", B, 1, "a note"))
+        await server.call(pack_call("place", A, 1, "node-7", "cuda:0", "A100", 80_000))
         await server.call(pack_call("finish", B, 1))
         return reply, await server.poll(0)
 
@@ -47,6 +48,7 @@ def test_calls_reach_the_coordinator(tmp_path):
     np.testing.assert_array_equal(reply.parts["aligner"], ONES)
     assert status.rows == [{"client": A, "round": 2, "loss": 1.0}]
     assert status.notes == ["a note"]
+    assert status.places == {A: ("node-7", "cuda:0", "A100", 80_000)}
     assert status.finished == {B}
 
 
@@ -109,6 +111,12 @@ def test_a_replaced_client_cannot_close_a_round(tmp_path):
         (pack_call("saved", A, 1, True), "saved of rendered: wrong argument"),
         (pack_call("saved", A, 1, 99), "rendered has saved version 99; the newest is 0"),
         (pack_call("note", A, 1, "x" * 3000), "note of rendered: wrong argument"),
+        (pack_call("place", A, 1, "node", "cuda:0", "A100", "80"), "place of rendered: wrong argument"),
+        (
+            pack_call("place", A, 1, "node", "cuda:0", "A" * 101, 80),
+            "rendered says that it is in a place that cannot be",
+        ),
+        (pack_call("place", A, 1, "node", "cuda:0", "A100", -1), "rendered says that it is in a place that cannot be"),
         (pack_call("report", A, 1, greeting(A)), "report of rendered: wrong argument"),
         (
             pack_call("exchange", A, 1, envelope(B, 2, attempt=1)),

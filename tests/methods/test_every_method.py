@@ -56,6 +56,7 @@ def settings(folder, method, **more):
         "track.evaluate_every": 10,
         "federation.mode": "sync",
         "federation.checkpoint_seconds": 1e9,
+        "resources.accelerator": "cpu",
         **({"model.extractor_interval": 5} if method == "fedrf-plus" else {}),  # divides both numbers of rounds
         **{key.replace("__", "."): value for key, value in more.items()},
     }

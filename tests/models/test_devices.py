@@ -99,12 +99,11 @@ def test_a_gpu_of_this_machine_that_torch_cannot_use_is_an_error_without_any_key
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_run_without_its_gpu_fails_with_one_line(tmp_path):
+    keys = {**TINY, "resources.accelerator": "cuda"}
     with pytest.raises(
         RunFailedError, match=r"failed: ValueError: resources\.accelerator=cuda with gpus_per_client=auto"
     ):
-        fedrf.run(
-            None, {**TINY, "resources.accelerator": "cuda", "resources.allow_cpu": False}, out=tmp_path, local=True
-        )
+        fedrf.run(None, keys, out=tmp_path, local=True)
 
 
 @pytest.mark.parametrize(

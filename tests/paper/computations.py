@@ -9,6 +9,7 @@ TINY_RUN = {
     "data.sources": ["rendered"],
     "data.samples": 60,
     "train.rounds": 2,
+    "resources.accelerator": "cpu",
     "model.num_features": 20,
     "model.dim": 5,
     "method": "fedrf-tca",

@@ -101,12 +101,6 @@ WORKERS = gpus(1, 1, 0)
         ([NODE], {}, None),
         (
             [NODE],
-            {"gpus_per_client": 2},
-            "4 clients of 2 GPUs do not fit on nodes with 8 CPUs and 4 GPUs: at most 2 clients (fewer data.sources), "
-            "or resources.gpus_per_client=1",
-        ),
-        (
-            [NODE],
             {"cpus_per_client": 3},
             "4 clients of 3 CPUs do not fit on nodes with 8 CPUs and 4 GPUs: at most 2 clients (fewer data.sources), "
             "or resources.cpus_per_client=2",

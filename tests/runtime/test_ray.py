@@ -15,6 +15,7 @@ import time
 import psutil
 import pytest
 import ray
+import torch
 
 import fedrf
 from fedrf.cli.app import main as fedrf_main
@@ -102,6 +103,16 @@ def test_sync_run_ends_with_the_same_bits_after_a_kill(ray_session, tmp_path, ex
     assert len(started) == 2
     assert reason in result.summary["failures"][0]
     assert final_weights(result) == expected
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_reserved_gpu_that_torch_cannot_use_fails_the_run_unless_that_is_allowed(ray_session, tmp_path):
+    """Ray is told of GPUs that do not exist, as if their driver were too old."""
+    keys = {**SYNC, "train.rounds": 2, "resources.accelerator": "auto"}
+    with pytest.raises(RunFailedError, match=r"torch has no accelerator that it can use \(driver .*allow_cpu=true"):
+        fedrf.run(None, keys, out=tmp_path / "refused", session=ray_session)
+    allowed = fedrf.run(None, {**keys, "resources.allow_cpu": True}, out=tmp_path / "allowed", session=ray_session)
+    assert {place["device"] for place in allowed.summary["placement"].values()} == {"cpu"}
 
 
 class RejoinedFederation(FaultyFederation):
@@ -277,17 +288,12 @@ def test_five_clients_get_five_devices_and_halves_share_them(light_session, tmp_
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (
-            "resources.gpus_per_client",
-            2,
-            r"4 clients of 2 GPUs do not fit on nodes with 8 CPUs and 5 GPUs: .*resources\.gpus_per_client=1",
-        ),
+        ("resources.gpus_per_client", 2, "is 2 GPUs for a process, which uses one: allowed is at most 1"),
         (
             "resources.cpus_per_client",
             3,
             r"4 clients of 3 CPUs do not fit on nodes with 8 CPUs and 5 GPUs: .*resources\.cpus_per_client=2",
         ),
-        ("resources.gpus_per_client", 1.5, r"is 1\.5 GPUs; Ray accepts whole numbers, or less than 1"),
         ("resources.nodes", {"street": "nowhere"}, "resources.nodes: no node of the cluster offers nowhere"),
     ],
 )
@@ -302,13 +308,13 @@ def test_comparisons_and_sweeps_with_too_few_resources_leave_nothing_behind(
 ):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.chdir(tmp_path)
-    keys = ["digits", "method=fedrf-plus", "resources.gpus_per_client=2"]
+    keys = ["digits", "method=fedrf-plus", "resources.cpus_per_client=3"]
     for command, arguments in ((fedrf_main, ["compare", keys[0], keys[2], "--seeds", "0"]), (tune_main, keys)):
         monkeypatch.setattr(sys, "argv", ["command", *arguments])
         with pytest.raises(SystemExit) as stopped:
             command()
         assert stopped.value.code == 2
-        assert "4 clients of 2 GPUs do not fit on nodes with 8 CPUs and 5 GPUs" in capfd.readouterr().err
+        assert "4 clients of 3 CPUs do not fit on nodes with 8 CPUs and 5 GPUs" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
