@@ -34,8 +34,7 @@ and others, which a message names). A line `!NAME` in .rayignore sends a file or
 `fedrf run` and `python -m tune` write to a folder below `--runs` on the cluster. When the job has ended, with any exit
 code but 2, this folder is copied to the command's `--out` here, by default runs/ID or sweeps/ID. It also stays on the
 cluster. A job that the cluster lost is resumed from its last checkpoint. Other commands run unchanged. Run directories
-are fetched from the head: on a cluster without a shared disk, clients on other nodes keep their checkpoints there, and
-such a run cannot be resumed.
+are fetched from the head, where the coordinator keeps what clients on other nodes leave behind.
 
 Ctrl-C stops the job, which saves a checkpoint, and fetches the results; a second Ctrl-C exits without waiting for this.
 If RAY_AUTH_MODE=token, the cluster gets the token of RAY_AUTH_TOKEN_PATH or RAY_AUTH_TOKEN. The job gets all WANDB_

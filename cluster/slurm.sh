@@ -22,9 +22,12 @@ if [[ $# -eq 0 || -z ${SLURM_JOB_ID:-} ]]; then
     exit 2
 fi
 
-# Change: the environment with fedrf, visible on every node; the folder of the data sets (docs/data.md).
+# Change: the environment with fedrf, visible on every node; the folder of the data sets (docs/data.md), the same on
+# every node. GPUs need a driver >= 580 for the CUDA of torch: `sbatch cluster/slurm.sh fedrf doctor` checks every node.
 if [[ -d .venv/bin ]]; then PATH="$PWD/.venv/bin:$PATH"; fi
 # export FEDRF_DATA=/scratch/datasets FEDRF_CACHE=/scratch/fedrf-cache
+# To copy data sets to the disk of each node first:
+# srun --ntasks-per-node=1 rsync --archive /project/datasets/ "$FEDRF_DATA"
 
 # Jobs of other users may run on the same nodes, so this job has its own port, its own folder and a private token. The
 # home folder must be the same on all nodes.
@@ -39,7 +42,7 @@ ip=$(hostname -I | awk '{print $1}') # of this node, the first of the job; its h
 export RAY_ADDRESS=${ip:-127.0.0.1}:$port
 steps=()
 
-# Start Ray on a node until the step ends. Messages are a few megabytes, so 2 GB of shared memory are enough.
+# Start Ray on a node until the step ends. Messages are a few megabytes, so 2 GB of /dev/shm are enough.
 start() {
     local host=$1
     srun --nodes=1 --ntasks=1 --nodelist="$host" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \

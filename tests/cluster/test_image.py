@@ -7,7 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
+from fedrf.cli.doctor_nodes import MIN_DRIVER
+
+DRIVER_FILES = ("aws.yaml", "gcp.yaml", "on-premise.yaml", "kuberay-cluster.yaml", "slurm.sh", "README.md")
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 INSTRUCTIONS = [
@@ -72,8 +76,31 @@ def test_versions_user_and_health_check():
         "-c constraints.txt" in line for line in re.findall(r"pip install [^;&]*", " ".join(arguments_of("RUN")))
     )
     assert arguments_of("USER") == ["1000"]
-    assert arguments_of("HEALTHCHECK")[0].endswith('CMD ["fedrf", "doctor"]')
     assert not arguments_of("ENTRYPOINT")  # Ray's cluster launcher runs the image with `bash`
+
+
+@pytest.mark.parametrize(
+    ("is_started", "answer", "is_healthy"),
+    [(False, "exit 4", True), (True, "echo success", True), (True, "echo dead", False), (True, "exit 4", False)],
+)
+def test_the_health_check_asks_the_agent_of_ray_if_ray_was_started(tmp_path, is_started, answer, is_healthy):
+    command = arguments_of("HEALTHCHECK")[0].partition("CMD ")[2]
+    assert not set(command.split()) & {"python", "fedrf", "ray"}  # it runs every minute and must import nothing
+    assert " wget" in " ".join(arguments_of("RUN"))
+    (tmp_path / "ray").mkdir()
+    if is_started:
+        (tmp_path / "ray/session_latest").symlink_to("session_1")
+        (tmp_path / "ray/session_1").mkdir()
+    result = subprocess.run(
+        ["sh", "-c", f"wget() {{ {answer}; }}; {command}"], env={"RAY_TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    )
+    assert (result.returncode == 0) == is_healthy
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", *(f"cluster/{file}" for file in DRIVER_FILES)])
+def test_the_driver_is_new_enough_for_the_cuda_of_torch(name):
+    driver = MIN_DRIVER[torch.version.cuda.partition(".")[0]]
+    assert set(re.findall(r"driver(?: of NVIDIA)? >= (\d+)", (ROOT / name).read_text())) == {str(driver)}
 
 
 def test_cluster_configurations_use_this_image():

@@ -127,8 +127,36 @@ def test_kuberay_accepts_the_manifest(name):
         shm = next(mount["name"] for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == "/dev/shm")
         assert volumes[shm]["emptyDir"]["medium"] == "Memory"
         assert in_bytes(volumes[shm]["emptyDir"]["sizeLimit"]) > int(options["object_store_memory"])
+        # It counts as memory of the pod, which needs as much again for processes.
+        memory = in_bytes(pod["containers"][0]["resources"]["limits"]["memory"])
+        assert memory >= 2 * in_bytes(volumes[shm]["emptyDir"]["sizeLimit"])
+        # KubeRay adds probes that ask Ray's agent by wget. Ours must not replace them by a program.
+        assert not {"livenessProbe", "readinessProbe", "startupProbe"} & set(pod["containers"][0])
         assert pod["containers"][0]["resources"]["requests"]["ephemeral-storage"]
         assert pod["securityContext"]["runAsNonRoot"]
+
+
+@pytest.mark.parametrize("name", ["kuberay-cluster", "kuberay-job"])
+def test_the_commented_lines_mount_data_sets_in_all_pods(name):
+    text = (ROOT / "cluster" / f"{name}.yaml").read_text()
+    *_, document = yaml.safe_load_all(re.sub(r"# (- \{name: (?:data|FEDRF_DATA),)", r"\1", text))
+    check_kubernetes(document)
+    for group in groups(document):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        root = next(variable["value"] for variable in container["env"] if variable["name"] == "FEDRF_DATA")
+        assert [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "data"] == [root]
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "data")
+        assert volume["persistentVolumeClaim"]["readOnly"]
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_data_sets_of_the_host_are_mounted_where_fedrf_looks_for_them(name):
+    options = " ".join(launcher(name)["docker"]["run_options"])
+    host, inside = re.search(r"--volume=(/\S*data):(/\S+):ro", options).groups()
+    assert f"--env=FEDRF_DATA={inside}" in options
+    copies = re.findall(r"# - sudo install .* (/\S+)$", (ROOT / f"cluster/{name}.yaml").read_text(), re.MULTILINE)
+    assert set(copies) <= {host}
 
 
 def misspell(document, path, wrong):

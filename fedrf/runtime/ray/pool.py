@@ -12,6 +12,7 @@ from fedrf.runtime.ray.actors import ClientActor
 from fedrf.runtime.shortage import describe_shortage
 
 RESERVE_SECONDS = 10.0  # resources of actors that were just stopped take a moment to become free
+RECOVER_SECONDS = 120.0  # Ray may need a minute to notice that a node is gone, and starts its processes on another one
 
 
 def alive_nodes() -> list[Node]:
@@ -68,6 +69,16 @@ class ActorPool:
         """Start an actor in each bundle that has none."""
         for process in set(range(len(self.requirements.nodes))) - set(self.actors):
             self.actors[process] = self._start(actor_class, process)
+
+    def recover(self, actor_class: type[ClientActor]) -> bool:
+        """Start an actor for each that was lost; return whether all actors answer: there may be no node for them."""
+        import ray
+
+        if len(self.actors) == len(self.requirements.nodes):
+            return True
+        self.start_missing(actor_class)
+        answers = [actor.where.options(max_task_retries=-1).remote() for actor in self.actors.values()]
+        return not ray.wait(answers, num_returns=len(answers), timeout=RECOVER_SECONDS)[1]
 
     def _start(self, actor_class: type[ClientActor], process: int) -> Any:
         import ray

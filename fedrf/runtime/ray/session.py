@@ -90,13 +90,21 @@ class RaySession:
     def acquire(self, names: Sequence[str], resources: ResourcesConfig) -> ActorPool:
         """Return actors for the clients `names`: the idle ones if their requirements are the same, else new ones."""
         requirements = compute_requirements(names, resources, alive_nodes())
-        if self._idle is not None and self._idle.requirements != requirements:
+        if not self._can_reuse(requirements):
             self.stop_idle()
+            requirements = compute_requirements(names, resources, alive_nodes())  # a node may be gone by now
         pool, self._idle = self._idle, None
         if pool is None:
             pool = ActorPool(requirements, self._group or reserve(requirements, resources.wait_seconds))
         pool.start_missing(self.actor_class)
         return pool
+
+    def _can_reuse(self, requirements: Requirements) -> bool:
+        """Return whether the idle actors are those that are required, and each of them has a node."""
+        pool = self._idle
+        if pool is None or pool.requirements != requirements:
+            return False
+        return self._group is not None or pool.recover(self.actor_class)
 
     def prepare(self, names: Sequence[str], resources: ResourcesConfig) -> None:
         """Start the actors of the next run; raise `ValueError` if their resources cannot be reserved."""
