@@ -61,13 +61,13 @@ class Packing(NamedTuple):
         hundredths = range(1, int(100 * limit + 1e-6) + 1)
         return bisect_left(hundredths, True, key=lambda count: not self.fits(count / 100, gpus)) / 100
 
-    def largest_gpus(self, cpus: float, whole: Sequence[int] = (1,)) -> float:
-        """Return the most GPUs with which all processes fit, one of `whole` or a part of one; 0 if they never do.
+    def largest_gpus(self, cpus: float) -> float:
+        """Return the largest part of a GPU, at most a whole one, with which all processes fit; 0 if they never do.
 
         A process gets its share from a single GPU. So if k processes use one, each gets 1/k, rounded down.
         """
-        parts = (UNIT // count / UNIT for count in range(2, min(len(self.bound), UNIT) + 1))
-        return next((gpus for gpus in (*map(float, whole), *parts) if self.fits(cpus, gpus)), 0.0)
+        parts = (UNIT // count / UNIT for count in range(1, min(len(self.bound), UNIT) + 1))
+        return next((gpus for gpus in parts if self.fits(cpus, gpus)), 0.0)
 
 
 def node_room(node: Node, cpus: float, gpus: float) -> int:
@@ -75,5 +75,5 @@ def node_room(node: Node, cpus: float, gpus: float) -> int:
     devices, gpu, cpu = int(node.get("GPU", 0)), round(UNIT * gpus), round(UNIT * cpus)
     counts = [round(UNIT * node.get("CPU", 0)) // cpu] if cpu else []
     if gpu:
-        counts.append(devices * (UNIT // gpu) if gpu <= UNIT else devices * UNIT // gpu)
+        counts.append(devices * (UNIT // gpu))
     return min(counts, default=UNIT)

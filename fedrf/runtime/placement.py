@@ -74,11 +74,6 @@ def compute_requirements(names: Sequence[str], resources: ResourcesConfig, nodes
     if cpus is None:
         # Ray refuses an empty bundle, so a cluster that has no CPU yet gets a request that is too large for it.
         cpus = max(packing.largest_cpus(gpus), MIN_CPUS)
-    if gpus > 1 and round(gpus, 4) % 1:
-        raise ValueError(
-            f"resources.gpus_per_client={gpus / each:g} with {each} clients in an actor is {gpus:g} GPUs; Ray accepts "
-            "whole numbers, or less than 1"
-        )
     return Requirements(cpus / each, gpus / each, each, bound, STRATEGIES[resources.placement])
 
 

@@ -65,15 +65,13 @@ def _choices(requirements: Requirements, nodes: Sequence[Node]) -> Iterator[str]
 
 def _smaller_shares(requirements: Requirements, packing: Packing) -> Iterator[str]:
     (cpus, gpus), each = requirements.amounts, requirements.clients_per_actor
-    # Ray has no processes with one and a half GPUs, so more than 1 must be whole numbers for each client.
-    whole = [count for count in range(floor(gpus), 0, -1) if count == 1 or count % each == 0]
     if fewer := packing.largest_cpus(gpus, cpus):
         yield f"resources.cpus_per_client={_each(fewer, each)}"
-    if most := packing.largest_gpus(cpus, whole):
+    if most := packing.largest_gpus(cpus):
         yield f"resources.gpus_per_client={_each(most, each)}"
     elif gpus and packing.fits(cpus, 0):
         yield "resources.gpus_per_client=0"
-    elif not fewer and (most := packing.largest_gpus(MIN_CPUS, whole)):
+    elif not fewer and (most := packing.largest_gpus(MIN_CPUS)):
         fewer = packing.largest_cpus(most, cpus)
         yield f"resources.gpus_per_client={_each(most, each)} with resources.cpus_per_client={_each(fewer, each)}"
 
