@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from fedrf.archive import pack, unpack
 from fedrf.errors import reason
 from fedrf.files import write_atomically
+from fedrf.models.devices import driver_version
 from fedrf.models.trunk_cache import cache_folder
 
 PACKAGES = ("fedrf", "torch", "ray")
@@ -76,7 +76,7 @@ def report(wants_gpu: bool, folder: Path, name: str) -> NodeReport:
     return NodeReport(
         device,
         problem,
-        _driver() if wants_gpu else "",
+        driver_version() if wants_gpu else "",
         torch.version.cuda or "",
         versions(),
         shutil.disk_usage(shm).total if shm.is_dir() else None,
@@ -125,16 +125,6 @@ def _try_device(device: str) -> tuple[str, str]:
         return "CPU", problem
     properties = torch.cuda.get_device_properties(0)
     return f"{properties.name}, {properties.total_memory / 1e9:.0f} GB", problem
-
-
-def _driver() -> str:
-    """Return the version of NVIDIA's driver; nothing if it does not answer."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.partition("\n")[0].strip()
 
 
 def _try_checkpoint(folder: Path, name: str) -> bool:
