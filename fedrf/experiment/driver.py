@@ -19,6 +19,7 @@ from fedrf.experiment.stored_copy import StoredCopy
 from fedrf.experiment.summary import summarise
 from fedrf.experiment.tracking import Tracker
 from fedrf.federation.checkpoints import ClientFiles, CoordinatorFiles, Version, files_root
+from fedrf.federation.liveness import STARTUP_FACTOR
 from fedrf.federation.state import number_of_rows
 from fedrf.federation.status import Status
 from fedrf.ownership import RunTakenOverError
@@ -57,7 +58,7 @@ class Experiment:
         self.copy = StoredCopy(folder, self.root)
         self.environment = environment()
         self.attempts = dict.fromkeys(self.clients, 0)
-        self.ended: dict[str, int] = {}  # attempts of clients that were ended because they were silent
+        self.ended: dict[str, tuple[int, float]] = {}  # attempts that were ended, and after how many silent seconds
         self.status = Status()
         self.failures: list[str] = []
         self.restarts = Restarts(config.resources.max_restarts)
@@ -130,7 +131,7 @@ class Experiment:
         is_resumed = self.resume
         while True:
             version = self._version() if is_resumed else None
-            federation = make(self.config, self.sources, self.target, self.folder.owner.renew_fence(), version)
+            federation = self._place(make, version)
             try:
                 self._start(federation, version)
                 return self._watch(federation, tracker, display)
@@ -144,6 +145,15 @@ class Experiment:
             finally:
                 federation.close()
             is_resumed = True
+
+    def _place(self, make: Callable[..., Federation], version: Version | None) -> Federation:
+        """Start a federation; if the cluster has lost too much for a restart, the run has failed."""
+        try:
+            return make(self.config, self.sources, self.target, self.folder.owner.renew_fence(), version)
+        except ValueError as error:
+            if not any(self.attempts.values()):
+                raise
+            raise RunFailedError(f"cannot be restarted: {error}; continue with --resume {self.folder.path}") from error
 
     def _version(self) -> Version | None:
         """Return the newest version to continue from; None if there is none."""
@@ -188,13 +198,21 @@ class Experiment:
         return "finished" if is_complete else "interrupted"
 
     def _end_silent(self, federation: Federation, running: set[str]) -> None:
-        """End the processes of clients that show no sign of life; they are then lost, and restarted."""
+        """End the processes of clients that show no sign of life; they are then lost, and restarted.
+
+        If a process has no end either, because it has found no place on the cluster, all clients are placed anew.
+        """
+        patience = STARTUP_FACTOR * self.config.federation.deadline
         for name, seconds in self.status.silent.items():
-            if name in running and self.ended.get(name) != self.attempts[name]:
-                self.ended[name] = self.attempts[name]
-                if federation.end(name):
-                    federation.call("exclude", name)
-                    self._fail(f"{name} has shown no sign of life for {seconds:.0f} s, and its process is ended")
+            attempt, since = self.ended.get(name, (0, 0.0))
+            if name not in running or (attempt == self.attempts[name] and seconds < since + patience):
+                continue
+            if attempt == self.attempts[name]:
+                raise ClientLostError(f"{name} was lost: its process neither runs nor ends")
+            if federation.end(name):
+                self.ended[name] = (self.attempts[name], seconds)
+                federation.call("exclude", name)
+                self._fail(f"{name} has shown no sign of life for {seconds:.0f} s, and its process is ended")
 
     def _restart(self, federation: Federation, ended: Ended) -> bool:
         """Restart a lost client without stopping the others; raise if that is not possible."""

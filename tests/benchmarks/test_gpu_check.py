@@ -24,7 +24,7 @@ SAME_BITS = "two sync runs with the same seed end with the same bits"
 @pytest.mark.slow
 @pytest.mark.ray
 def test_runs_with_other_bits_or_another_accuracy_fail(ray_session, tmp_path):
-    fast = {"data.samples": 120, "model.extractor": "gradients"}
+    fast = {"data.samples": 120, "model.extractor": "gradients", "train.rounds": 12, "resources.accelerator": "cpu"}
     precisions = [{}, {"train.lr": 1e-9, "adapt.when": "never"}]
     same, learned, untrained = check_runs(ray_session, tmp_path / "same", fast, precisions)
     assert same == (SAME_BITS, True)
