@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from traceback import clear_frames
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from fedrf.federation.channel import Channel, Send, StoppedError
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.heartbeat import heartbeat
-from fedrf.federation.liveness import SupersededError, pause_between_beats
+from fedrf.federation.liveness import pause_between_beats
 from fedrf.federation.predictions import predictions_table
 from fedrf.federation.storage import storage_of
 from fedrf.models.arithmetic import arithmetic
@@ -38,7 +37,7 @@ def run_client(
 ) -> None:
     """Run one client from beginning to end; the target also writes its predictions.
 
-    A process that the driver has replaced by another one ends as soon as it notices.
+    A process that the driver has excluded or replaced raises `SupersededError` as soon as it notices.
 
     Parameters
     ----------
@@ -56,7 +55,7 @@ def run_client(
     channel, device = Channel(info, send, config.train.rounds), choose_device(config.resources, reserved_gpus)
     pause = pause_between_beats(config.federation.deadline)
     try:
-        with suppress(SupersededError), heartbeat(channel.beat, pause):
+        with heartbeat(channel.beat, pause):
             channel.place(*device.place)
             with arithmetic(config, device.torch, channel.note):
                 _run(config, channel, device, threads if device.is_cpu else decoders or threads)

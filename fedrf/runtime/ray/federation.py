@@ -8,7 +8,7 @@ from fedrf.config.schema import Config
 from fedrf.errors import reason
 from fedrf.federation.checkpoints import CoordinatorFiles, Version, files_root
 from fedrf.federation.client_info import ClientInfo
-from fedrf.federation.liveness import STARTUP_FACTOR
+from fedrf.federation.liveness import STARTUP_FACTOR, SupersededError
 from fedrf.ownership import Fence
 from fedrf.runtime.base import Ended
 from fedrf.runtime.ray.actors import CoordinatorActor
@@ -113,7 +113,11 @@ class RayFederation:
         except ray.exceptions.RayTaskError as error:  # first: with this cause it is a RayActorError as well
             if isinstance(error.cause, ray.exceptions.RayActorError):
                 raise ConnectionError(f"the coordinator was lost, as {name} reports") from error
-            return Ended(name, error.cause)
+            if not isinstance(error.cause, SupersededError):
+                return Ended(name, error.cause)
+            # It was silent, came back, and has noticed that it is excluded before Ray could end it.
+            self._lost.add(name)
+            return Ended(name, error.cause, lost=True)
         except ray.exceptions.RayError as error:  # its process or its node died, for want of memory too
             self._lost.add(name)
             return Ended(name, error, lost=True)
