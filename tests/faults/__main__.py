@@ -1,6 +1,7 @@
 """Run many random faults and write the tables of docs/reliability.md: `python -m tests.faults [COUNT] [FIRST_SEED]`.
 
-The first table is of random faults of processes, the second of the tests of hosts, disks, memory and messages.
+The first table is of random faults of processes, 200 by default; with 0 it stays as it is. The second is of the tests
+of hosts, disks, memory and messages.
 """
 
 import os
@@ -49,16 +50,19 @@ def main(count: int, first: int) -> int:
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
-    others = run_tests()
-    table = f"{render(outcomes, count)}\n\n{render_tests(others)}"
-    console.print(table, markup=False)
-    write(table)
-    wrong = sum(text.split(",")[0] not in GOOD for results in outcomes.values() for _, text in results)
-    return wrong + sum(results["failure"] + results["error"] for results in others.values())
+    report(render(outcomes, count), "faults")
+    return sum(text.split(",")[0] not in GOOD for results in outcomes.values() for _, text in results)
+
+
+def run_other_faults() -> int:
+    """Run the other tests of this folder and write their table; return how many failed."""
+    results = run_tests()
+    report(render_tests(results), "tests")
+    return sum(counts["failure"] + counts["error"] for counts in results.values())
 
 
 def run_tests() -> dict[str, Counter]:
-    """Run the other tests of this folder; return how often each ended in which way, by its name in words."""
+    """Return how often each of these tests ended in which way, by its name in words."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.xml"
         command = ["pytest", "tests/faults", "--ignore=tests/faults/test_schedules.py", f"--junitxml={file}"]
@@ -74,7 +78,12 @@ def run_tests() -> dict[str, Counter]:
 
 def render_tests(results: dict[str, Counter]) -> str:
     """Return the results of the tests as Markdown."""
-    lines = ["| about | test | cases that hold | that do not | skipped |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        f"Commit {commit()}.",
+        "",
+        "| about | test | cases that hold | that do not | skipped |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for name, counts in sorted(results.items()):
         bad = counts["failure"] + counts["error"]
         lines.append(f"| {name} | {counts['passed']} | {bad} | {counts['skipped']} |")
@@ -83,9 +92,8 @@ def render_tests(results: dict[str, Counter]) -> str:
 
 def render(outcomes, count: int) -> str:
     """Return the table as Markdown."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     lines = [
-        f"{count} random faults, commit {commit.strip()}. Numbers are runs; those whose fault was not reached are not "
+        f"{count} random faults, commit {commit()}. Numbers are runs; those whose fault was not reached are not "
         "counted.",
         "",
         f"| process | point | {' | '.join(KINDS.values())} | sync: same bits | async: complete | other |",
@@ -100,13 +108,22 @@ def render(outcomes, count: int) -> str:
     return "\n".join(lines)
 
 
-def write(table: str) -> None:
-    """Replace the table in the page."""
-    text = PAGE.read_text()
-    pattern = r"(<!-- faults -->\n).*?(<!-- end -->)"
-    PAGE.write_text(re.sub(pattern, lambda found: f"{found[1]}{table}\n{found[2]}", text, flags=re.DOTALL))
+def commit() -> str:
+    """Return the commit that is checked out."""
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def report(table: str, name: str) -> None:
+    """Print a table and replace it in the page."""
+    Console(highlight=False).print(table, markup=False)
+    pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+    replaced = re.sub(pattern, lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text(), flags=re.DOTALL)
+    PAGE.write_text(replaced)
 
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:]]
-    sys.exit(min(1, main(*(numbers + [200, 0][len(numbers) :]))))
+    count, first = numbers + [200, 0][len(numbers) :]
+    failed = (main(count, first) if count else 0) + run_other_faults()
+    sys.exit(min(1, failed))
