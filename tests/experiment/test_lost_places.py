@@ -35,7 +35,8 @@ class Unplaced(LocalFederation):
         return name == "street"
 
     def close(self):
-        self.waiting.cancel()
+        if self.waiting.cancel():
+            self.waiting.set_running_or_notify_cancel()  # only now it counts as done
         super().close()
 
 
