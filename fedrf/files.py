@@ -45,7 +45,8 @@ def folder_at(url: str) -> Path:
     if url.startswith(("file://", "local://")):
         return Path(url.partition("://")[2])
     try:
-        folder = cast(Path, UPath(url))
+        # Without a cache of listings, which would not show what other processes write.
+        folder = cast(Path, UPath(url, use_listings_cache=False))
         folder.exists()
     except (ValueError, ImportError, OSError) as error:
         raise ValueError(f"track.storage={url}: cannot be used ({type(error).__name__}: {error})") from error

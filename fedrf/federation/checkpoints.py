@@ -81,7 +81,7 @@ class ClientFiles:
         """Delete versions that no valid version of the coordinator refers to."""
         for path in _versions_in(self.folder):
             if int(path.stem) < oldest_needed:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def damage(path: Path) -> str:

@@ -96,6 +96,7 @@ class Client:
         self.info = info = channel.info
         self.schedule = Schedule(config, info.name, info.sources, info.target)
         self.probabilities: Tensor | None = None
+        self._has_joined = False
         self.module, self.welcome = self._build(samples, target_samples)
         self._warm_start()
         if config.train.proximal:  # as if the common initial weights were an average
@@ -238,6 +239,8 @@ class Client:
                 path = None if version is None else files.name(version)
                 trainer.fit(self.module, train_dataloaders=RoundBatches(self.module), ckpt_path=path)
             self.module.to(self.device.torch)  # a trainer that ends moves the module to the CPU
+            if not self._has_joined:  # Lightning does not start again after a checkpoint of the last round
+                self._join()
             # Committed again, because a checkpoint may be of the last round.
             if not self.channel.progress.stopped and self.module.commit():
                 self._write_results()
@@ -252,7 +255,7 @@ class Client:
 
     def _join(self) -> None:
         """Continue where the others are, if that is later than the client's checkpoint."""
-        progress, welcome = self.channel.progress, self.welcome
+        progress, welcome, self._has_joined = self.channel.progress, self.welcome, True
         if not (self.schedule.is_target or welcome.has_last):  # the coordinator has gone back to before it was sent
             progress.committed = False
         is_behind = welcome.round > progress.round or self.info.checkpoint is None

@@ -188,7 +188,9 @@ class Coordinator:
             raise BadMessageError(f"{sender} has saved version {version}; the newest is {self.versions.number}")
         self.versions.note_saved(sender, version)
         self.versions.commit_if_complete(self.roster.expected())
-        return self.versions.oldest_needed(sender)
+        oldest = self.versions.oldest_needed(sender)
+        self.uploads.prune(sender, oldest)
+        return oldest
 
     async def upload(self, sender: str, name: str, start: int, size: int, digest: str, piece: Any) -> None:
         """Write a piece of a file of a client that does not see the run directory."""

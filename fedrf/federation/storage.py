@@ -15,6 +15,7 @@ import numpy as np
 from fedrf.federation.channel import Channel
 from fedrf.federation.checkpoints import files_root
 from fedrf.files import write_whole
+from fedrf.ownership import RunTakenOverError
 
 PIECE_BYTES = 2**19
 
@@ -70,6 +71,8 @@ class ThroughCoordinator:
         content, size = bytearray(), 1
         while len(content) < size:
             size, piece = self.channel.download(name, len(content))
+            if not piece:
+                raise OSError(f"{name} has become shorter while it was read")
             content += piece
         return bytes(content)
 
@@ -79,5 +82,8 @@ def storage_of(channel: Channel, url: str = "") -> Storage:
     info = channel.info
     if url:  # only the current process of a client is answered
         return SharedFolder(files_root(info.run, url), channel.beat)
-    is_visible = (info.run / "owner.json").exists()
-    return SharedFolder(info.run, info.fence.check) if is_visible else ThroughCoordinator(channel)
+    try:
+        info.fence.check()  # another file of that name may be on this node, of a run that began here
+    except RunTakenOverError:
+        return ThroughCoordinator(channel)
+    return SharedFolder(info.run, info.fence.check)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -45,9 +46,16 @@ class Uploads:
     def __init__(self, files: CoordinatorFiles, target: str) -> None:
         self.files, self.target = files, target
         self._open: dict[str, _Upload] = {}
+        self._complete: dict[str, tuple[str, int, str]] = {}  # the last file of each client: name, size and digest
+        self._lock = threading.Lock()  # a repeated call may run at the same time
 
     def add(self, sender: str, name: str, start: int, size: int, digest: str, piece: Any) -> None:
         """Add a piece of a file; the last one makes the file visible if the digest is right."""
+        with self._lock:
+            if self._complete.get(sender) != (name, size, digest):  # otherwise a repeated call
+                self._add(sender, name, start, size, digest, piece)
+
+    def _add(self, sender: str, name: str, start: int, size: int, digest: str, piece: Any) -> None:
         path = self._path(sender, name)
         if not 0 <= size <= LARGEST_FILE or piece.ndim != 1 or piece.dtype != "uint8":
             raise BadMessageError(f"{name} of {sender}: pieces of bytes are expected, {LARGEST_FILE} in all at most")
@@ -84,8 +92,14 @@ class Uploads:
                 raise BadMessageError(reason)
             self.files.check_owner()
             write_atomically(path, lambda temporary: os.replace(upload.draft, temporary))
+            self._complete[sender] = (upload.name, upload.size, upload.digest)
         finally:
             upload.draft.unlink(missing_ok=True)
+
+    def prune(self, sender: str, oldest_needed: int) -> None:
+        """Delete checkpoints of a client that has sent files, and does not see those that it no longer needs."""
+        if sender in self._complete:
+            ClientFiles(self.files.run, sender).prune(oldest_needed)
 
     def read(self, sender: str, name: str, start: int) -> tuple[int, bytes]:
         """Return the size of a file of a client, and a piece of it."""

@@ -1,5 +1,6 @@
 """Files of clients that do not see the run directory: they cross in pieces, are checked, and are read back."""
 
+import asyncio
 import hashlib
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedrf.federation.storage import SharedFolder, ThroughCoordinator, storage_o
 from fedrf.federation.uploads import Uploads
 from fedrf.protocol.message import BadMessageError
 from tests.conftest import SYNC, TINY, final_weights
-from tests.federation.toy_coordinator import A, T, coordinator
+from tests.federation.toy_coordinator import A, B, T, coordinator, envelope
 
 VERSION = "checkpoints/rendered/000003.safetensors"
 FINAL = "checkpoints/rendered/final.safetensors"
@@ -105,7 +106,31 @@ def test_repeated_pieces_are_written_once_and_missing_ones_are_noticed(uploads, 
     add(10, 20)
     add(10, 20)
     add(20, 30)
+    add(20, 30)
     assert (tmp_path / FINAL).read_bytes() == content
+
+
+def test_checkpoints_that_have_crossed_are_deleted_when_no_version_needs_them(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, begun=True, federation__checkpoint_seconds=0, federation__mode="async")
+        for number in range(1, 6):
+            for name in (A, B):
+                await server.exchange(envelope(name, number))
+            version = (await server.exchange(envelope(T, number))).checkpoint_version
+            send(server.uploads, f"checkpoints/{A}/{version:06d}.safetensors", pack({"version": version}))
+            for name in (A, B, T):
+                await server.saved(name, version)
+
+    asyncio.run(main())
+    kept = sorted(path.name for path in (tmp_path / f"checkpoints/{A}").iterdir())
+    # When it sends the fifth, the third and the fourth version are valid.
+    assert kept == [f"00000{version}.safetensors" for version in (3, 4, 5)]
+
+
+def test_the_directory_of_another_run_on_this_node_is_not_used(tmp_path):
+    (tmp_path / "owner.json").write_text('{"token": "of a run that crashed here"}')
+    channel = Channel(ClientInfo(A, (A,), T, tmp_path, token="mine"), lambda content: None, 1)
+    assert isinstance(storage_of(channel), ThroughCoordinator)
 
 
 def test_a_client_that_sees_the_run_directory_writes_there_itself(tmp_path):
