@@ -61,7 +61,9 @@ def check_runs(
     def run(name: str, **changed: Any) -> RunResult:
         return fedrf.run(None, {**SETTINGS, **settings, **changed}, out=folder / name, session=session)
 
-    first, second = (final_weights(run(name)) for name in ("first", "second"))
+    # Not with the extractor of the other runs: adaptive pooling has no deterministic backward pass on CUDA.
+    fixed = {"model.extractor": "gradients"}
+    first, second = (final_weights(run(name, **fixed)) for name in ("first", "second"))
     yield "two sync runs with the same seed end with the same bits", bool(first) and first == second
     accuracies = []
     for number, precision in enumerate(precisions):
