@@ -15,12 +15,11 @@ from uuid import uuid4
 
 from fedrf.experiment.results import RunFolder
 from fedrf.files import folder_at, write_whole
-from fedrf.ownership import RunTakenOverError
+from fedrf.ownership import LEASE_SECONDS, RunTakenOverError
 
 COPIED = ("config.yaml", "metrics.jsonl", "run.log", "summary.json", "report.html")
 OWNER = "driver.json"
 UPDATE_SECONDS = 10.0
-LEASE_SECONDS = 60.0  # without an update, after which the driver counts as gone
 
 
 class StoredCopy:

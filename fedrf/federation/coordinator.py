@@ -162,7 +162,7 @@ class Coordinator:
         self.roster.present.add(envelope.sender)
         accepted, refused = self.reception.accept(envelope.messages, envelope.sender, envelope.round)
         result = await self.rounds.answer(envelope, accepted)
-        if envelope.attempt != self.liveness.attempts[envelope.sender]:  # nobody gets this answer
+        if envelope.attempt != self.liveness.attempts[envelope.sender]:  # this answer has no receiver
             raise SupersededError(f"{envelope.sender}: attempt {envelope.attempt} was replaced while it waited")
         if result is None:  # the others went on without this client
             return self._catch_up(envelope.sender, envelope.phase)

@@ -14,10 +14,9 @@ import numpy as np
 
 from fedrf.federation.channel import Channel
 from fedrf.federation.checkpoints import files_root
+from fedrf.federation.uploads import PIECE_BYTES
 from fedrf.files import write_whole
 from fedrf.ownership import RunTakenOverError
-
-PIECE_BYTES = 2**19
 
 
 class Storage(Protocol):

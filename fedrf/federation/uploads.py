@@ -13,7 +13,7 @@ from fedrf.files import write_atomically
 from fedrf.protocol.message import BadMessageError
 
 LARGEST_FILE = 2**34
-PIECE_BYTES = 2**19  # of a file that is sent to a client
+PIECE_BYTES = 2**19  # of a file that crosses, in both directions
 
 
 class _Hash(Protocol):
