@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# How notes begin because of which a run does not promise the same bits for the same seed.
+NOT_THE_SAME_BITS = "not the same bits on a GPU"
+
 
 class RunFailedError(RuntimeError):
     """A run that cannot continue; the text says why."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from fedrf.adaptation.selection import BUILT_IN, best, evaluations
 from fedrf.config.schema import Config
+from fedrf.errors import NOT_THE_SAME_BITS
 from fedrf.experiment.resolve import warnings_about
 from fedrf.federation.status import Status
 
@@ -49,7 +49,7 @@ def summarise(
         "seconds": {"total": status.seconds, "per_round": status.round_seconds / rounds if rounds else 0.0},
         "measured": dict(status.measured),
         "placement": placement,
-        "determinism": determinism(config, {place.device.partition(":")[0] for place in status.places.values()}),
+        "determinism": determinism(config, status),
         "config_hash": config.digest,
         "failures": [*failures, *status.failures],
         "suspicions": {name: dict(reasons) for name, reasons in status.suspicions.items()},
@@ -57,13 +57,16 @@ def summarise(
     }
 
 
-def determinism(config: Config, devices: Collection[str]) -> str | None:
-    """Return what a run on these types of devices promises for the same seed; None before any client has started."""
+def determinism(config: Config, status: Status) -> str | None:
+    """Return what a run promises for the same seed; None before any client has started."""
+    devices = {place.device.partition(":")[0] for place in status.places.values()}
     if not devices:
         return None
     is_fixed = config.federation.mode == "sync" and not config.federation.private_batches
-    if not is_fixed or not set(devices) <= {"cpu", "cuda"}:
+    if not is_fixed or not devices <= {"cpu", "cuda"}:
         return "not deterministic"
+    if any(NOT_THE_SAME_BITS in note for note in status.notes):
+        return "not deterministic: the notes name operations that have no deterministic implementation"
     return "same bits on the same GPU models and versions" if "cuda" in devices else "same seed, same bits"
 
 

@@ -33,12 +33,12 @@ from fedrf.federation.round_batches import RoundBatches, uncache_adapter
 from fedrf.federation.storage import Storage
 from fedrf.federation.trainer import make_trainer, release
 from fedrf.federation.warm_start import warm_started_aligner
-from fedrf.models.arithmetic import AUTOCAST
 from fedrf.models.devices import CPU, Device
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.extractors.extractor import CachedExtractor, Extractor
 from fedrf.models.network import NoRandomFeatures
 from fedrf.models.parts import get_part, parameters_of, set_part
+from fedrf.models.precision import AUTOCAST
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.protocol.envelope import Reply
 from fedrf.protocol.schedule import Schedule

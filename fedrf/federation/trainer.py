@@ -12,8 +12,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from fedrf.federation.module import FederatedModule
 from fedrf.federation.saver import ArchiveIO, Saver
 from fedrf.federation.storage import Storage
-from fedrf.models.arithmetic import precision_plugins
 from fedrf.models.devices import Device
+from fedrf.models.precision import precision_plugins
 
 
 def make_trainer(module: FederatedModule, device: Device, storage: Storage, on_start: Callable[[], None]) -> Trainer:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from lightning.pytorch.plugins.precision import MixedPrecision
 from torch.backends import cudnn
 
 from fedrf.config.schema import Config
+from fedrf.errors import NOT_THE_SAME_BITS
 
-AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+NEWER_KEYS = (torch.backends.cuda.matmul, getattr(cudnn, "conv", None))  # of torch 2.9, `fp32_precision`
 
 
 class _Users:
@@ -66,16 +66,38 @@ def _settings() -> tuple[Any, ...]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         cudnn.benchmark,
-        cudnn.allow_tf32,
-        torch.get_float32_matmul_precision(),
+        _read(lambda: cudnn.allow_tf32),
+        _read(torch.get_float32_matmul_precision),
+        [getattr(keys, "fp32_precision", None) for keys in NEWER_KEYS],
     )
 
 
-def _apply(is_deterministic: bool, only_warns: bool, benchmark: bool, convolutions: bool, products: str) -> None:
+def _read(older: Callable[[], Any]) -> Any:
+    """Return a setting; None if the process has set it by newer keys, with which torch refuses to read older ones."""
+    try:
+        return older()
+    except RuntimeError:
+        return None
+
+
+def _apply(
+    is_deterministic: bool,
+    only_warns: bool,
+    benchmark: bool,
+    convolutions: bool | None,
+    products: str | None,
+    newer: Sequence[str | None] = (None, None),
+) -> None:
     # Only a warning: an extractor may have a layer for which there is no deterministic implementation.
     torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
-    cudnn.benchmark, cudnn.allow_tf32 = benchmark, convolutions
-    torch.set_float32_matmul_precision(products)
+    cudnn.benchmark = benchmark
+    if convolutions is not None:
+        cudnn.allow_tf32 = convolutions
+    if products is not None:
+        torch.set_float32_matmul_precision(products)
+    for keys, value in zip(NEWER_KEYS, newer, strict=True):
+        if value is not None:
+            keys.fp32_precision = value  # type: ignore[union-attr]
 
 
 def _noting(show: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:
@@ -89,24 +111,6 @@ def _noting(show: Callable[..., None], note: Callable[[str], None]) -> Callable[
             show(message, *rest, **more)
         elif operation not in noted:
             noted.add(operation)
-            note(f"not the same bits on a GPU: {operation} has no deterministic implementation")
+            note(f"{NOT_THE_SAME_BITS}: {operation} has no deterministic implementation")
 
     return showwarning
-
-
-class ScaledLosses(MixedPrecision):
-    """Scales losses for gradients in half precision; where that is used, the network decides itself."""
-
-    @contextmanager
-    def forward_context(self) -> Iterator[None]:
-        """Leave everything in single precision."""
-        yield
-
-
-def precision_plugins(config: Config, device: torch.device) -> list[MixedPrecision]:
-    """Return what a trainer needs for `train.precision`; raise a `ValueError` if the device cannot do it."""
-    if config.train.precision != "16-mixed":
-        return []
-    if device.type == "cpu":
-        raise ValueError("train.precision=16-mixed needs an accelerator; allowed on a CPU: 32, tf32, bf16-mixed")
-    return [ScaledLosses("16-mixed", device.type)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn.functional import normalize
 from fedrf.config.registry import EXTRACTORS
 from fedrf.config.schema import Config
 from fedrf.data.samples import Samples
+from fedrf.models.arithmetic import arithmetic
 from fedrf.models.devices import choose_device
 from fedrf.models.extractors.builders import make_extractor
 from fedrf.models.trunk_rows import trunk_rows
@@ -36,5 +38,6 @@ def fixed_features(
         extractor = make_extractor(settings.extractor, samples.content.shape, settings.weights)
     device, threads = choose_device(config.resources), torch.get_num_threads()
     layers = extractor.frozen_layers()
-    rows = trunk_rows(layers, extractor.prepare, samples.without_labels(), settings, device, threads, progress)
-    return torch.cat([normalize(piece).cpu() for piece in rows.split(PIECE)])
+    with arithmetic(config, device.torch, warnings.warn):
+        rows = trunk_rows(layers, extractor.prepare, samples.without_labels(), settings, device, threads, progress)
+        return torch.cat([normalize(piece).cpu() for piece in rows.split(PIECE)])

@@ -56,7 +56,8 @@ class Trunk:
         digest = hashlib.blake2b(digest_size=16)
         versions: tuple[Any, ...] = (CACHE_VERSION, torch.__version__, PIL.__version__, self.device.type)
         if self.device.type != "cpu":
-            versions += (model_name(self.device), self.batch_size, cudnn.allow_tf32)
+            products = torch.get_float32_matmul_precision()
+            versions += (model_name(self.device), self.batch_size, cudnn.allow_tf32, products)
         digest.update(repr((versions, self.content.fingerprint, self.prepare, self.layers)).encode())
         for name, weights in self.layers.state_dict().items():
             digest.update(name.encode())

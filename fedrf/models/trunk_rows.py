@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -42,11 +43,16 @@ class TrunkRows:
         self._count, self._fetch = count, fetch
 
     @classmethod
-    def of(cls, values: Tensor, device: Device = CPU) -> TrunkRows:
-        """Return rows that are in memory: in that of the device, if they fit there."""
-        if values.nbytes <= device.room:
-            values = values.to(device.torch)
-        return cls(len(values), lambda rows: values[torch.from_numpy(rows).to(values.device)])
+    def of(cls, pieces: Iterable[Tensor], count: int, device: Device = CPU) -> TrunkRows:
+        """Return rows that are in memory: in that of the device if they fit there, else in that of the host."""
+        pieces = iter(pieces)
+        first, end = next(pieces), 0
+        place = device.torch if count * first[0].nbytes <= device.room else CPU.torch
+        values = first.new_empty((count, *first.shape[1:]), device=place)
+        for piece in chain([first], pieces):
+            start, end = end, end + len(piece)
+            values[start:end] = upload(piece, place)
+        return cls(count, lambda rows: values[torch.from_numpy(rows).to(values.device)])
 
     @classmethod
     def joined(cls, parts: Sequence[TrunkRows]) -> TrunkRows:
@@ -125,8 +131,8 @@ def trunk_rows(
 @torch.no_grad()
 def _from_arrays(layers: nn.Module, samples: Samples, device: Device) -> TrunkRows:
     values, layers = torch.from_numpy(samples.array()), layers.to(device.torch)
-    pieces = (upload(rows, device.torch) for rows in values.split(ARRAY_BATCH_SIZE))
-    return TrunkRows.of(torch.cat([layers(rows).cpu() for rows in pieces]), device)
+    pieces = (layers(upload(rows, device.torch)) for rows in values.split(ARRAY_BATCH_SIZE))
+    return TrunkRows.of(pieces, len(values), device)
 
 
 def _from_disk(
@@ -155,9 +161,11 @@ def _from_disk(
         progress(len(rows), len(rows))
     assert entry is not None
     stored = entry.values()
-    if len(rows) * stored[0].nbytes <= MEMORY_LIMIT:
-        return TrunkRows.of(torch.from_numpy(stored[rows]), device)
-    return TrunkRows(len(rows), lambda positions: torch.from_numpy(stored[rows[positions]]))
+    if len(rows) * stored[0].nbytes > max(MEMORY_LIMIT, device.room):
+        return TrunkRows(len(rows), lambda positions: torch.from_numpy(stored[rows[positions]]))
+    size = max(1, MAX_PIECE_BYTES // stored[0].nbytes)
+    pieces = (torch.from_numpy(stored[rows[start : start + size]]) for start in range(0, len(rows), size))
+    return TrunkRows.of(pieces, len(rows), device)
 
 
 def _without_disk(
@@ -172,7 +180,7 @@ def _without_disk(
     if settings.cache == "off":
         return _per_batch(trunk, rows, settings, progress)
     needed = len(rows) * _rounded(trunk(rows[:1]), settings).nbytes
-    fits = settings.cache == "memory" or needed <= MEMORY_LIMIT
+    fits = settings.cache == "memory" or needed <= max(MEMORY_LIMIT, device.room)
     if settings.cache == "disk":
         warn(
             f"the backbone's outputs need {needed / 1e9:.1f} GB and do not fit into FEDRF_CACHE_GB: "
@@ -180,11 +188,14 @@ def _without_disk(
         )
     if not fits:
         return _per_batch(trunk, rows, settings, progress)
-    report, pieces = _throttled(progress, len(rows)), []
-    for _, outputs in trunk.batches(rows, lambda remaining: remaining):
-        pieces.append(_rounded(outputs, settings).cpu())
-        report(len(outputs))
-    return TrunkRows.of(torch.cat(pieces), device)
+    report = _throttled(progress, len(rows))
+
+    def pieces() -> Iterator[Tensor]:
+        for _, outputs in trunk.batches(rows, lambda remaining: remaining):
+            yield _rounded(outputs, settings)
+            report(len(outputs))
+
+    return TrunkRows.of(pieces(), len(rows), device)
 
 
 def _per_batch(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows:

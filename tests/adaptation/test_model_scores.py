@@ -59,7 +59,7 @@ def test_mixed_consistency_equals_skadas(model, rows):
     domain = np.full(len(rows), -1)
     X, y = rows.numpy(), np.arange(len(rows)) % CLASSES
     expected = scorer._score(None, Estimator(model), X, y, sample_domain=domain)
-    ours = mixed_consistency(model, TrunkRows.of(rows), np.arange(len(rows)), model(rows).argmax(1))
+    ours = mixed_consistency(model, TrunkRows.of([rows], len(rows)), np.arange(len(rows)), model(rows).argmax(1))
     assert 0.3 < ours < 1
     assert ours == pytest.approx(expected)
 
@@ -67,7 +67,7 @@ def test_mixed_consistency_equals_skadas(model, rows):
 @torch.no_grad()
 def test_mixtures_of_one_class_are_consistent(model, rows):
     nn.init.zeros_(model.classifier.weight)
-    assert mixed_consistency(model, TrunkRows.of(rows), np.arange(len(rows)), model(rows).argmax(1)) == 1.0
+    assert mixed_consistency(model, TrunkRows.of([rows], len(rows)), np.arange(len(rows)), model(rows).argmax(1)) == 1.0
 
 
 @torch.no_grad()
@@ -76,7 +76,7 @@ def test_class_agreement_is_the_information_of_clusters(model, rows):
     features = normalize(aligned - aligned.mean(0)).numpy()
     clusters = KMeans(CLASSES, n_init=1, random_state=0).fit(features).labels_
     predicted = model(rows).argmax(1)
-    everything = TrunkRows.of(rows), np.arange(len(rows))
+    everything = TrunkRows.of([rows], len(rows)), np.arange(len(rows))
     assert class_agreement(model, *everything, predicted) == adjusted_mutual_info_score(predicted.numpy(), clusters)
     assert class_agreement(model, *everything, torch.from_numpy(clusters)) == pytest.approx(1)
 
@@ -85,10 +85,10 @@ def test_many_rows_are_subsampled_and_only_named_scores_are_computed(model):
     rows = torch.randn(3000, COLUMNS, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         probabilities = model(rows).softmax(1)
-    figures = model_scores(model, TrunkRows.of(rows), probabilities, ["mixval"])
+    figures = model_scores(model, TrunkRows.of([rows], len(rows)), probabilities, ["mixval"])
     assert figures.keys() == {"mixval"}
     assert 0 < figures["mixval"] < 1
-    assert model_scores(model, TrunkRows.of(rows), probabilities, []) == {}
+    assert model_scores(model, TrunkRows.of([rows], len(rows)), probabilities, []) == {}
 
 
 def test_a_score_that_selects_is_in_every_evaluation_and_others_at_the_end_only(tmp_path):

@@ -35,6 +35,9 @@ RUNS = {
     "warm start by products": {**PLUS, "align.warm_start": "subspace"},
     "joint adaptation": {**PLUS, "adapt.when": "joint"},
     "vote": {"method": "fedrf-tca", "federation.prediction": "vote"},
+    "half precision": {**PLUS, "train.precision": "16-mixed"},
+    "half precision, two optimisers": {"method": "f-dann", "train.precision": "16-mixed"},
+    "short floats": {**PLUS, "train.precision": "bf16-mixed"},
     "asynchronous": {**PLUS, **ASYNC},
     "proximal": {**PLUS, "train.proximal": 0.1},
     "adapted statistics": {**ONESHOT, "adapt.when": "last", "adapt.shares": "estimated", "adapt.pseudo_labels": 0.3},
@@ -73,7 +76,10 @@ RESUMED = {
         ("adaptation", ROUNDS + 3, {}),
         ("joint adaptation", 3, {"adapt.when": "joint"}),
     )
-} | {"run with source models that fails": ({"method": "kd3a", **SAVED}, 3)}
+} | {
+    "run with source models that fails": ({"method": "kd3a", **SAVED}, 3),
+    "run in half precision that fails": ({**PLUS, **SAVED, "train.precision": "16-mixed"}, 3),
+}
 BACKBONES = {
     f"{extractor}, {sharing}, cache {cache}": IMAGES
     | {"model.extractor": extractor, "model.sharing": sharing, "model.cache": cache}
@@ -84,6 +90,7 @@ BACKBONES = {
     )
     for cache in ("disk", "memory", "off")
 } | {"warped maps": IMAGES | {"model.extractor": "efficientnet-lite0-small", "adapt.consistency": 1.0}}
+STORED = [name for name in BACKBONES if name.endswith(("cache disk", "cache memory"))]
 
 
 def write_features(root: Path) -> Path:

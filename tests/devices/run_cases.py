@@ -25,7 +25,7 @@ from fedrf.models.extractors.preparation import Preparation
 from tests.conftest import final_weights
 from tests.devices import cases
 from tests.devices.simulated_device import DEVICE
-from tests.devices.watch import install, watched, without_float64
+from tests.devices.watch import install, little_host_memory, watched, without_float64
 
 LONGEST_SECONDS = 300  # of a case; then all threads are shown
 
@@ -38,6 +38,7 @@ def run(keys, out, context=nullcontext):
     return {
         "syncs": {role: list(steps.values()) for role, steps in watch.syncs.items()},
         "on_host": dict(watch.on_host),
+        "rows_on": sorted(watch.rows_on),
         "emptied": DEVICE.emptied - emptied,
         "placement": result.summary["placement"],
         "accuracy": result.target_accuracy,
@@ -80,6 +81,10 @@ def all_cases(folders):
         | {
             f"without float64: {name}": partial(run, complete(keys), context=without_float64)
             for name, keys in cases.WITHOUT_FLOAT64.items()
+        }
+        | {
+            f"little host memory: {name}": partial(run, complete(cases.BACKBONES[name]), context=little_host_memory)
+            for name in cases.STORED
         }
         | {name: partial(run_again, (complete(keys), step)) for name, (keys, step) in cases.RESUMED.items()}
     )

@@ -94,6 +94,9 @@ class Syncs(threading.local):
 DEVICE, SYNCS = Device(), Syncs()
 _setup_privateuseone_for_python_backend("sim", backend_module=DEVICE)
 SIM = torch.device("sim:0")
+# The device has no operations in half precision: torch's autocast changes nothing there.
+AUTOCAST = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
+AUTOCAST.fallback(torch.library.fallthrough_kernel)
 
 
 class SimulatedTensor(Tensor):

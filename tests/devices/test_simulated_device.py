@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.devices.cases import BACKBONES, RESUMED, RUNS, WITHOUT_FLOAT64
+from tests.devices.cases import BACKBONES, RESUMED, RUNS, STORED, WITHOUT_FLOAT64
 
 # How often a client may wait for its device in one round without an evaluation: for its messages, and once for figures.
 MOST_SYNCS = 5
@@ -52,6 +52,13 @@ def test_the_host_seldom_waits_for_the_device(seen, name):
     for role, syncs in result(seen, name)["syncs"].items():
         assert len(syncs) >= 2, role
         assert max(syncs) <= most, role
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_features_that_do_not_fit_on_the_host_are_on_the_device(seen, name):
+    row = result(seen, f"little host memory: {name}")
+    assert row["rows_on"] == ["sim"]
+    assert row["accuracy"] == result(seen, name)["accuracy"]
 
 
 @pytest.mark.parametrize("name", WITHOUT_FLOAT64)

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from fedrf.federation import worker
 from fedrf.federation.module import FederatedModule
-from fedrf.models import devices, trunk
+from fedrf.models import devices, trunk, trunk_rows
+from fedrf.models.trunk_rows import TrunkRows
 from fedrf.tca import precision
 from tests.devices.simulated_device import DEVICE, SYNCS, SimulatedTensor
 
@@ -52,12 +53,15 @@ class Watch:
         For source and target, the number of times that the host waited in each step, by round.
     on_host
         Functions of the package that did large computations on the host.
+    rows_on
+        Types of the devices that features of samples are read from.
     fail_in
         The round or step in which the target fails, once.
     """
 
     syncs: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     on_host: Counter = field(default_factory=Counter)
+    rows_on: set[str] = field(default_factory=set)
     fail_in: int | None = None
 
 
@@ -81,6 +85,7 @@ class HostComputation(TorchDispatchMode):
 def watched():
     """Let all clients of this process use the simulated device, and yield what is seen."""
     watch, step, run = Watch(), FederatedModule.training_step, worker.run_client
+    read = TrunkRows.__getitem__
 
     def counted_step(self, batch, batch_idx):
         if batch.round == watch.fail_in and self.schedule.is_target:
@@ -90,15 +95,22 @@ def watched():
         step(self, batch, batch_idx)
         watch.syncs[role][batch.round] = max(SYNCS.total() - before, watch.syncs[role].get(batch.round, 0))
 
+    def watched_read(self, rows):
+        values = read(self, rows)
+        watch.rows_on.add(values.device.type)
+        return values
+
     def watched_client(*arguments, **more):
         with HostComputation(watch.on_host):
             run(*arguments, **more)
 
     FederatedModule.training_step, worker.run_client = counted_step, watched_client
+    TrunkRows.__getitem__ = watched_read
     try:
         yield watch
     finally:
         FederatedModule.training_step, worker.run_client = step, run
+        TrunkRows.__getitem__ = read
 
 
 def install():
@@ -118,3 +130,13 @@ def without_float64():
     finally:
         DEVICE.refuses_float64 = False
         precision.WITHOUT_FLOAT64.discard("sim")
+
+
+@contextmanager
+def little_host_memory():
+    """Let no features fit into the memory of the host."""
+    limit, trunk_rows.MEMORY_LIMIT = trunk_rows.MEMORY_LIMIT, 0
+    try:
+        yield
+    finally:
+        trunk_rows.MEMORY_LIMIT = limit

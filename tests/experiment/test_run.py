@@ -2,8 +2,10 @@
 
 import json
 import socket
+import warnings
 
 import pytest
+import torch
 import yaml
 
 import fedrf
@@ -14,6 +16,8 @@ from fedrf.experiment.results import RunFolder
 from fedrf.experiment.summary import determinism, summarise
 from fedrf.federation.checkpoints import ClientFiles
 from fedrf.federation.status import Status
+from fedrf.models.arithmetic import arithmetic
+from fedrf.protocol.place import Place
 from tests.conftest import SYNC, TINY, final_weights
 
 
@@ -47,16 +51,29 @@ def test_a_run_directory_has_the_documented_files_and_summary(finished):
 @pytest.mark.parametrize(
     ("keys", "devices", "promise"),
     [
-        ({"federation.mode": "sync"}, {"cpu"}, "same seed, same bits"),
-        ({"federation.mode": "sync"}, {"cpu", "cuda"}, "same bits on the same GPU models and versions"),
-        ({"federation.mode": "sync"}, {"mps"}, "not deterministic"),
-        ({"federation.mode": "sync", "federation.private_batches": True}, {"cpu"}, "not deterministic"),
-        ({}, {"cpu"}, "not deterministic"),
-        ({}, set(), None),
+        ({"federation.mode": "sync"}, ["cpu"], "same seed, same bits"),
+        ({"federation.mode": "sync"}, ["cpu", "cuda:0"], "same bits on the same GPU models and versions"),
+        ({"federation.mode": "sync"}, ["mps:0"], "not deterministic"),
+        ({"federation.mode": "sync", "federation.private_batches": True}, ["cpu"], "not deterministic"),
+        ({}, ["cpu"], "not deterministic"),
+        ({}, [], None),
     ],
 )
 def test_the_summary_promises_no_more_than_holds(keys, devices, promise):
-    assert determinism(load_config(None, {"method": "fedrf-plus", **keys}), devices) == promise
+    config, places = load_config(None, {"method": "fedrf-plus", **keys}), places_of(devices)
+    assert determinism(config, Status(places=places, notes=["street: too few samples"])) == promise
+
+
+def test_a_run_with_an_operation_that_is_not_deterministic_promises_nothing(recwarn):
+    config, notes = load_config(None, {"method": "fedrf-plus", "federation.mode": "sync"}), []
+    with arithmetic(config, torch.device("cuda", 0), notes.append):
+        warnings.warn("pool_backward does not have a deterministic implementation, but you set it", stacklevel=1)
+    promise = determinism(config, Status(places=places_of(["cuda:0"]), notes=notes))
+    assert promise.startswith("not deterministic: the notes name operations")
+
+
+def places_of(devices):
+    return {f"client {number}": Place("node", device, "model", 1) for number, device in enumerate(devices)}
 
 
 def test_every_round_of_every_client_has_a_line(finished):

@@ -76,7 +76,7 @@ def test_joined_samples_are_in_the_order_of_their_domains(parts, tmp_path):
 def test_joined_rows_equal_those_of_one_tensor(drawn):
     sizes, positions = drawn
     whole = torch.randn(sum(sizes), 3)
-    joined = TrunkRows.joined([TrunkRows.of(part) for part in whole.split(sizes)])
+    joined = TrunkRows.joined([TrunkRows.of([part], len(part)) for part in whole.split(sizes)])
     rows = np.array(positions, dtype=np.int64)
     assert len(joined) == len(whole)
     torch.testing.assert_close(joined[rows], whole[rows], rtol=0, atol=0)

@@ -229,6 +229,6 @@ def test_half_precision_is_the_same_wherever_rows_are_stored(layers, samples):
 
 def test_large_rows_are_split_into_small_pieces(monkeypatch):
     monkeypatch.setattr(module, "MAX_PIECE_BYTES", 4 * 1000 * 3)
-    rows = TrunkRows.of(torch.randn(10, 1000))
+    rows = TrunkRows.of([torch.randn(10, 1000)], 10)
     assert [len(piece) for piece in rows.split(1024)] == [3, 3, 3, 1]
     assert [len(piece) for piece in rows.split(2)] == [2] * 5
