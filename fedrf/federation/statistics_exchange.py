@@ -57,6 +57,7 @@ def _messages(module: FederatedModule, number: int, labels: Tensor) -> list[Mess
             rest = rest[len(features) :]
 
     sums = sums_of_source(pieces(), labels, module.num_classes)
-    packed = pack(sums.centred(), sums.shares.cpu().numpy(), align.statistics, align.rank)
+    shares = sums.shares.cpu().numpy()
+    packed = pack(sums.centred(), shares, align.statistics, align.rank, str(module.device))
     statistics = ClassStatistics(channel.info.name, number, channel.info.attempt, *packed)
     return [channel.message(MeanEmbedding, sums.mean, number), statistics]

@@ -93,7 +93,7 @@ def integers_of(form: str) -> str:
 
 
 def pack(
-    statistics: SourceStatistics, shares: NDArray[np.floating[Any]], form: str, rank: int
+    statistics: SourceStatistics, shares: NDArray[np.floating[Any]], form: str, rank: int, device: str = "cpu"
 ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32], float]:
     """Return the values, scales, shares and rest of a message.
 
@@ -107,10 +107,12 @@ def pack(
         The value of `align.statistics`.
     rank
         The value of `align.rank`.
+    device
+        Where eigenvectors are computed, as torch names it.
     """
     classes, covariance = statistics.class_covariance, statistics.covariance
     between = between_classes(classes, shares)
-    factor, rest = low_rank(covariance - between @ between.T, num_components(form, rank, len(covariance)))
+    factor, rest = low_rank(covariance - between @ between.T, num_components(form, rank, len(covariance)), device)
     values, scales = Quantized.of(np.hstack([classes, factor]), integers_of(form))
     return values, scales, shares.astype(np.float32), rest
 

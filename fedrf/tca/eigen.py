@@ -141,7 +141,7 @@ def _reflection(direction: Tensor) -> Tensor:
     """Return a symmetric orthogonal matrix whose first row is parallel to `direction` (Householder)."""
     normal = direction / direction.norm()
     normal[0] += 1.0 if normal[0] >= 0 else -1.0
-    identity = torch.eye(len(direction), dtype=direction.dtype, device=direction.device)
+    identity = torch.ones_like(direction).diag()
     return identity.sub_(torch.outer(normal, normal) * (2 / normal.square().sum()))
 
 

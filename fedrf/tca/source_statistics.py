@@ -188,19 +188,22 @@ def between_classes(class_covariance: Matrix, shares: Matrix) -> Matrix:
     return np.asarray(class_covariance[:, present] / np.sqrt(shares[present]))
 
 
-def low_rank(covariance: Matrix, rank: int) -> tuple[Matrix, float]:
+def low_rank(covariance: Matrix, rank: int, device: str = "cpu") -> tuple[Matrix, float]:
     """Return a factor F (2N × rank, at most 2N) and r, so that A ≈ FFᵀ + r · I with the same trace.
 
     The columns of F are the leading eigenvectors times the square roots of their eigenvalues. Their number does not
-    depend on the number of samples. They are computed in single precision, because they are sent with few bits.
+    depend on the number of samples. They are computed in single precision, because they are sent with few bits; on
+    `device`, or on the host where that has no double precision, and then no eigenvectors either.
     """
     import torch
 
     from fedrf.tca.eigen import leading_eigenpairs
+    from fedrf.tca.precision import WITHOUT_FLOAT64
 
     size = len(covariance)
     factor = np.zeros((size, 0))
     if rank:
-        values, vectors = leading_eigenpairs(torch.from_numpy(covariance).float(), min(rank, size))
-        factor = (vectors * values.clamp(min=0).sqrt()).double().numpy()
+        place = "cpu" if torch.device(device).type in WITHOUT_FLOAT64 else device
+        values, vectors = leading_eigenpairs(torch.from_numpy(covariance).float().to(place), min(rank, size))
+        factor = (vectors * values.clamp(min=0).sqrt()).cpu().double().numpy()
     return factor, max(0.0, float(np.trace(covariance) - np.square(factor).sum()) / size)

@@ -32,8 +32,8 @@ LARGE = {
     aten._pdist_forward.default,
     aten.linalg_qr.default,
 }
-# Where the host may do them: the parts of one message, which are numbers of NumPy, and the closed form that it brings.
-ON_THE_HOST = {"low_rank", "set_class_map"}
+# Where the host may do them: for the one W and C that come from the closed form, which are numbers of NumPy.
+ON_THE_HOST = {"set_class_map"}
 
 
 class SimulatedAccelerator(CPUAccelerator):
