@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], private: bool = False) -> None:
@@ -36,29 +35,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def folder_at(url: str) -> Path:
-    """Return a folder on a disk or in an object store; a `ValueError` if no installed package knows the store."""
-    from upath import UPath  # takes a while, and most runs have no store
-
-    if url.startswith(("file://", "local://")):
-        return Path(url.partition("://")[2])
-    try:
-        # Without a cache of listings, which would not show what other processes write.
-        folder = cast(Path, UPath(url, use_listings_cache=False))
-        folder.exists()
-    except (ValueError, ImportError, OSError) as error:
-        raise ValueError(f"track.storage={url}: cannot be used ({type(error).__name__}: {error})") from error
-    return folder
-
-
-def write_whole(path: Path, content: bytes, private: bool = False) -> None:
-    """Write a file on a disk or in an object store, completely or not at all."""
-    if type(path).__module__.startswith("pathlib"):
-        write_atomically(path, lambda draft: draft.write_bytes(content), private)
-    else:
-        path.write_bytes(content)
 
 
 @contextmanager

@@ -75,6 +75,13 @@ class Experiment:
             continue from; starts a federation.
         """
         self.folder.log("started", resume=self.resume, config_hash=self.config.digest, **self.environment)
+        with self.copy:
+            summary = self._run(make)
+            self._write_report()
+        return RunResult(self.folder.path, self.config, summary)
+
+    def _run(self, make: Callable[..., Federation]) -> dict[str, Any]:
+        """Run to the end and return the summary."""
         tracker: Tracker | None = None
         outcome = "failed"
         try:
@@ -91,9 +98,7 @@ class Experiment:
             raise
         finally:
             summary = self._summarise(outcome, tracker)
-        self._write_report()
-        self.copy.close(self.next_row)
-        return RunResult(self.folder.path, self.config, summary)
+        return summary
 
     def _summarise(self, outcome: str, tracker: Tracker | None) -> dict[str, Any]:
         rows = self.folder.rows()

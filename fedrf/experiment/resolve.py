@@ -12,7 +12,7 @@ from fedrf.config.schema import WEIGHTS, Config, ModelConfig
 from fedrf.data.domains import clients_of, locate_all, resolve_data
 from fedrf.data.preflight import check_clients
 from fedrf.experiment.tracking import check_tracking
-from fedrf.files import folder_at
+from fedrf.store import folder_at
 
 
 def resolve_config(

@@ -11,11 +11,15 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import yaml
+
+from fedrf.errors import reason
 from fedrf.experiment.results import RunFolder
-from fedrf.files import folder_at, write_whole
 from fedrf.ownership import LEASE_SECONDS, RunTakenOverError
+from fedrf.store import delete, folder_at, read_whole, write_whole
 
 COPIED = ("config.yaml", "metrics.jsonl", "run.log", "summary.json", "report.html")
 OWNER = "driver.json"
@@ -50,12 +54,21 @@ class StoredCopy:
             _copy(self.folder.path, self.root, COPIED)
             self.rows, self._updated = rows, time.monotonic()
 
-    def close(self, rows: int) -> None:
-        """Copy everything, and fetch the predictions."""
-        if self.is_elsewhere:
-            self.update(rows, at_once=True)
+    def __enter__(self) -> StoredCopy:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        """Copy everything, and fetch the predictions; after that another driver may use the run."""
+        if not self.is_elsewhere:
+            return
+        try:
+            self.update(self.rows, at_once=True)
             _copy(self.root, self.folder.path, ("predictions.csv",))
-            (self.root / OWNER).unlink(missing_ok=True)
+            delete(self.root / OWNER)
+        except (RunTakenOverError, OSError) as failure:
+            if error is None:
+                raise
+            self.folder.log("failure", text=f"{self.root} lacks the end of the run: {reason(failure)}")
 
     def _claim(self, is_first: bool) -> None:
         """Write who continues the run, unless another driver does."""
@@ -69,13 +82,13 @@ class StoredCopy:
 def _copy(source: Path, destination: Path, names: Iterable[str]) -> None:
     for name in names:
         with suppress(FileNotFoundError):
-            write_whole(destination / name, (source / name).read_bytes())
+            write_whole(destination / name, read_whole(source / name))
 
 
 def _owner(root: Path) -> dict[str, str] | None:
     """Return which driver uses a run in a store."""
     try:
-        content: dict[str, str] = json.loads((root / OWNER).read_bytes())
+        content: dict[str, str] = json.loads(read_whole(root / OWNER))
     except (FileNotFoundError, ValueError):
         return None
     return content
@@ -87,15 +100,31 @@ def _is_free(owner: dict[str, str]) -> bool:
 
 
 def fetch_run(url: str, runs: Path) -> Path:
-    """Copy the driver's files of a run from a store to a directory of the same name below `runs`."""
+    """Copy the driver's files of a run from a store to a directory of the same name below `runs`.
+
+    Its checkpoints are then read from the URL, also if they have been moved there from another store.
+    """
     root = folder_at(url.rstrip("/"))
-    if not (root / "config.yaml").exists():
-        raise ValueError(f"--resume: {url} holds no run: it has no config.yaml")
+    path, config = runs / root.name, _config_at(root, url)
+    if (path / "config.yaml").exists() and RunFolder(path).plain_config() != config:
+        raise ValueError(f"--resume: {path} holds another run; move it, or call from another folder")
     owner = _owner(root)
     if owner and not _is_free(owner):
         raise ValueError(f"--resume: {url} is in use by a driver on {owner['host']}; wait for that run, or end it")
-    path = runs / root.name
     path.mkdir(parents=True, exist_ok=True)
     with RunFolder(path).claim():
         _copy(root, path, COPIED)
+        write_whole(path / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
     return path
+
+
+def _config_at(root: Path, url: str) -> dict[str, Any]:
+    """Return the configuration of a run in a store, as it was written, but for the store itself."""
+    try:
+        content: dict[str, Any] = yaml.safe_load(read_whole(root / "config.yaml"))
+        content["track"]["storage"] = url.rstrip("/").rpartition("/")[0]
+    except FileNotFoundError:
+        raise ValueError(f"--resume: {url} holds no run: it has no config.yaml") from None
+    except (yaml.YAMLError, TypeError, KeyError):
+        raise ValueError(f"--resume: {url}/config.yaml is damaged; start a new run") from None
+    return content

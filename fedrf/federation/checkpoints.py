@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrf.archive import DamagedError, pack, unpack
-from fedrf.files import folder_at, write_whole
 from fedrf.ownership import Fence
+from fedrf.store import delete, files_in, folder_at, read_whole, write_whole
 
 KEPT_VERSIONS = 2
 FORMAT = 4  # of the files; a client's checkpoint refers to samples by their positions
@@ -26,11 +26,6 @@ VERSIONS = "[0-9]*.safetensors"
 def files_root(run: Path, storage: str) -> Path:
     """Return the folder with the checkpoints of a run: its directory, or one of the same name in `track.storage`."""
     return folder_at(storage) / run.name if storage else run
-
-
-def _versions_in(folder: Path) -> list[Path]:
-    """Return the files of all versions, the oldest first."""
-    return sorted(folder.glob(VERSIONS), key=lambda path: path.name) if folder.exists() else []
 
 
 class ClientFiles:
@@ -66,28 +61,28 @@ class ClientFiles:
 
     def newest(self) -> int | None:
         """Return the newest version with an intact file, whether or not the other clients have saved it."""
-        for path in reversed(_versions_in(self.folder)):
+        for path in reversed(files_in(self.folder, VERSIONS)):
             if not damage(path):
                 return int(path.stem)
         return None
 
     def drop_after(self, version: int) -> None:
         """Delete files that are newer than the version that all clients go back to."""
-        for path in _versions_in(self.folder):
+        for path in files_in(self.folder, VERSIONS):
             if int(path.stem) > version:
-                path.unlink()
+                delete(path)
 
     def prune(self, oldest_needed: int) -> None:
         """Delete versions that no valid version of the coordinator refers to."""
-        for path in _versions_in(self.folder):
+        for path in files_in(self.folder, VERSIONS):
             if int(path.stem) < oldest_needed:
-                path.unlink(missing_ok=True)
+                delete(path)
 
 
 def damage(path: Path) -> str:
     """Return why a checkpoint cannot be used; empty if it is intact."""
     try:
-        unpack(path.read_bytes())
+        unpack(read_whole(path))
     except (OSError, DamagedError) as error:
         return f"{path} is damaged: {error}" if isinstance(error, DamagedError) else f"{path} cannot be read: {error}"
     return ""
@@ -97,7 +92,7 @@ def keep_final_weights(run: Path, client: str) -> None:
     """Delete all checkpoints of a finished run except the final weights of one client."""
     for path in (run / "checkpoints").glob("*/*"):
         if path != ClientFiles(run, client).final:
-            path.unlink()
+            delete(path)
 
 
 class Version(NamedTuple):
@@ -142,7 +137,7 @@ class CoordinatorFiles:
         self.fence.check()
 
     def _valid(self) -> list[Path]:
-        return _versions_in(self.folder)
+        return files_in(self.folder, VERSIONS)
 
     @property
     def newest(self) -> int:
@@ -162,10 +157,10 @@ class CoordinatorFiles:
         for path in reversed(self._valid()):
             reasons = list(self._reasons_against(path))
             if not reasons:
-                _, state, saved = unpack(path.read_bytes())
+                _, state, saved = unpack(read_whole(path))
                 return Version(int(path.stem), state.tobytes(), saved, tuple(skipped))
             skipped.append(reasons[0])
-        old = next(iter(sorted(self.folder.glob("[0-9]*.pickle"))), None)
+        old = next(iter(files_in(self.folder, "[0-9]*.pickle")), None)
         if old is not None:
             skipped.append(f"{old} was written by another version of fedrf")
         if skipped:
@@ -175,7 +170,7 @@ class CoordinatorFiles:
     def _reasons_against(self, path: Path) -> Iterator[str]:
         """Yield why a version cannot be used."""
         try:
-            content = unpack(path.read_bytes())
+            content = unpack(read_whole(path))
         except (OSError, DamagedError):
             yield damage(path)
             return
@@ -192,4 +187,4 @@ class CoordinatorFiles:
         content = pack((FORMAT, np.frombuffer(state, np.uint8), saved))
         write_whole(self.folder / f"{version:06d}.safetensors", content)
         for path in self._valid()[:-KEPT_VERSIONS]:
-            path.unlink()
+            delete(path)

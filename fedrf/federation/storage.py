@@ -15,8 +15,8 @@ import numpy as np
 from fedrf.federation.channel import Channel
 from fedrf.federation.checkpoints import files_root
 from fedrf.federation.uploads import PIECE_BYTES
-from fedrf.files import write_whole
 from fedrf.ownership import RunTakenOverError
+from fedrf.store import read_whole, write_whole
 
 
 class Storage(Protocol):
@@ -50,7 +50,7 @@ class SharedFolder:
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
-        return (self.root / name).read_bytes()
+        return read_whole(self.root / name)
 
 
 class ThroughCoordinator:

@@ -34,6 +34,7 @@ def run_client(
     threads: int = 1,
     reserved_gpus: float | None = None,
     decoders: int | None = None,
+    num_sharing: int = 1,
 ) -> None:
     """Run one client from beginning to end; the target also writes its predictions.
 
@@ -43,7 +44,7 @@ def run_client(
     ----------
     threads
         Number of threads that compute.
-    reserved_gpus
+    reserved_gpus, num_sharing
         See `choose_device`.
     decoders
         Number of threads that decode images for a GPU; default as many as compute.
@@ -52,7 +53,8 @@ def run_client(
     # Lightning's hints about hardware and loaders would appear once for each client.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
-    channel, device = Channel(info, send, config.train.rounds), choose_device(config.resources, reserved_gpus)
+    channel = Channel(info, send, config.train.rounds)
+    device = choose_device(config.resources, reserved_gpus, num_sharing)
     pause = pause_between_beats(config.federation.deadline)
     try:
         with heartbeat(channel.beat, pause):

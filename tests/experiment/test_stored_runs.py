@@ -11,6 +11,7 @@ from fedrf.errors import RunFailedError
 from fedrf.experiment import stored_copy
 from fedrf.experiment.results import RunFolder
 from fedrf.federation.coordinator import Coordinator
+from fedrf.store import folder_at, write_whole
 from tests.cli.calls import call
 from tests.conftest import SYNC, final_weights
 
@@ -104,7 +105,7 @@ def test_two_drivers_on_different_machines_cannot_use_one_run(tmp_path, monkeypa
     def take_over(_):
         monkeypatch.setattr(stored_copy.socket, "gethostname", lambda: "another")
         content = {"token": "of another", "host": "elsewhere", "time": 1e12}
-        stored_copy.write_whole(stored_copy.folder_at(f"{store}/run/driver.json"), json.dumps(content).encode())
+        write_whole(folder_at(f"{store}/run/driver.json"), json.dumps(content).encode())
         return False
 
     with pytest.raises(RunFailedError, match="is used by a driver on elsewhere"):
@@ -147,3 +148,101 @@ def test_nothing_to_resume_is_one_line(tmp_path, store, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="holds no run"):
         fedrf.run(resume=f"{store}/nothing", local=True)
+
+
+class Outage:
+    """Lets calls to the memory of the store fail: all of them, or a number of them."""
+
+    def __init__(self, monkeypatch, failures):
+        self.left, self.failed = failures, 0
+        for name in ("_open", "_rm_file" if hasattr(MemoryFileSystem, "_rm_file") else "_rm", "ls"):
+            if hasattr(MemoryFileSystem, name):
+                monkeypatch.setattr(MemoryFileSystem, name, self.failing(getattr(MemoryFileSystem, name)))
+
+    def failing(self, operation):
+        def call(*arguments, **keys):
+            if self.left:
+                self.left -= 1
+                self.failed += 1
+                raise RuntimeError("the store does not answer")  # packages of stores have their own errors
+            return operation(*arguments, **keys)
+
+        return call
+
+
+def test_a_store_that_fails_for_a_moment_changes_nothing(tmp_path, monkeypatch, store, expected):
+    monkeypatch.setattr("fedrf.store.PAUSES", (0.0,) * 5)
+    outages = []
+
+    def fail(rows):
+        if len(outages) < 3:
+            outages.append(Outage(monkeypatch, failures=2))
+        return False
+
+    result = fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "run", local=True, observe=fail)
+    assert sum(outage.failed for outage in outages) > 0
+    assert weights_of(stored()) == expected[0]
+    assert stored()["predictions.csv"] == expected[1]
+    assert result.summary["failures"] == []
+
+
+def test_a_store_that_fails_for_good_ends_the_run_with_one_line(tmp_path, monkeypatch, store, expected):
+    monkeypatch.setattr("fedrf.store.PAUSES", (0.0,))
+
+    def fail(rows):
+        if any(row["round"] >= 2 for row in rows):
+            Outage(outage, failures=-1)
+        return False
+
+    with monkeypatch.context() as outage, pytest.raises((RunFailedError, OSError), match="does not answer") as error:
+        fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "run", local=True, observe=fail)
+    assert "\n" not in str(error.value)
+    failures = RunFolder(tmp_path / "run").read_summary()["failures"]
+    assert any("track.storage" in failure for failure in failures)
+    again = fedrf.run(resume=tmp_path / "run", local=True)
+    assert again.finished
+    assert weights_of(stored()) == expected[0]
+
+
+def test_the_summary_of_a_failed_run_is_in_the_store_and_another_machine_continues_at_once(
+    tmp_path, monkeypatch, store, expected
+):
+    with monkeypatch.context() as patch:
+        fail_after(patch, 14)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "here/run", local=True)
+    summary = json.loads(stored()["summary.json"])
+    assert summary["status"] == "failed"
+    assert any("stopped by the test" in failure for failure in summary["failures"])
+    assert "driver.json" not in stored()
+    monkeypatch.setattr(stored_copy.socket, "gethostname", lambda: "another")
+    monkeypatch.chdir(tmp_path)
+    assert fedrf.run(resume=f"{store}/run", local=True).finished
+    assert weights_of(stored()) == expected[0]
+
+
+def test_a_different_local_run_of_the_same_name_is_not_overwritten(tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "run", local=True)
+    other = fedrf.run(None, {**SYNC, "seed": 1}, out=tmp_path / "runs/run", local=True)
+    before = {path: path.read_bytes() for path in other.folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="runs/run holds another run; move it"):
+        fedrf.run(resume=f"{store}/run", local=True)
+    assert {path: path.read_bytes() for path in other.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_was_moved_to_another_store_reads_its_checkpoints_there(tmp_path, monkeypatch, store, expected):
+    with monkeypatch.context() as patch:
+        fail_after(patch, 14)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "here/run", local=True)
+    files = stored()
+    MemoryFileSystem.store.clear()
+    for name, content in files.items():
+        write_whole(folder_at("memory://other/place/run") / name, content)
+    monkeypatch.chdir(tmp_path)
+    result = fedrf.run(resume="memory://other/place/run", local=True)
+    assert result.config.track.storage == "memory://other/place"
+    assert result.summary["rounds"] == SYNC["train.rounds"]
+    assert weights_of(stored()) == expected[0]
+    assert all(name.startswith("/other/place/run/") for name in MemoryFileSystem.store)
