@@ -9,13 +9,14 @@ import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 
 from fedrf.cli.doctor_check import LOW_DISK_GB, Check
 from fedrf.cli.doctor_nodes import node_checks
 from fedrf.config.registry import DATASETS
+from fedrf.config.schema import ResourcesConfig
 from fedrf.data.availability import find_datasets
 from fedrf.data.dataset import data_root
 from fedrf.experiment.tracking import wandb_key
@@ -66,19 +67,27 @@ def _torchvision_works() -> Check:
 def _hardware() -> Iterator[Check]:
     yield Check("cpu", "ok", f"{os.cpu_count()} cores")
     try:
-        import torch
+        yield _gpus()
     except Exception:  # `_torchvision_works` reports it
         yield Check("gpu", "problem", "unknown without torch", "install torch")
-    else:
-        yield _gpus(torch.cuda)
     yield from _memory_and_disk()
 
 
-def _gpus(cuda: Any) -> Check:
-    if cuda.is_available():
-        names = [cuda.get_device_name(index) for index in range(cuda.device_count())]
-        return Check("gpu", "ok", f"{len(names)}: {', '.join(names)}")
-    return Check("gpu", "missing", "none visible to torch", "everything runs on the CPU, slower")
+def _gpus() -> Check:
+    """Return what clients of a run on this machine use by default."""
+    import torch
+
+    from fedrf.models.devices import choose_device, model_name
+
+    try:
+        device = choose_device(ResourcesConfig())
+    except ValueError as error:
+        return Check("gpu", "problem", str(error), "repair the driver, or install wheels of torch that fit to it")
+    if device.is_cpu:
+        return Check("gpu", "missing", "none visible to torch", "everything runs on the CPU, slower")
+    indices = range(torch.get_device_module(device.torch).device_count())
+    names = [model_name(torch.device(device.torch.type, index)) for index in indices]
+    return Check("gpu", "ok", f"{len(names)}: {', '.join(names)}")
 
 
 def _memory_and_disk() -> Iterator[Check]:

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedrf.cli.doctor_check import LOW_DISK_GB, Check
+from fedrf.errors import reason
 from fedrf.runtime.node_report import NodeReport, versions
 from fedrf.runtime.ray import CheckedNode, check_nodes
 
 MIN_DRIVER = {"12": 525, "13": 580}  # of NVIDIA, by the major version of CUDA
+SMALL_RUN = {"method": "fedrf-plus", "data.samples": 40, "train.rounds": 2, "adapt.steps": 1, "track.evaluate_every": 1}
 
 
 def node_checks(address: str) -> Iterator[Check]:
     """Yield a verdict for every node of a cluster that can hold clients."""
-    for node in check_nodes(address):
+    for node in check_nodes(address, problem_of_small_run):
         yield verdict(node, versions())
+
+
+def problem_of_small_run(accelerator: str) -> str:
+    """Run a small federation in this process, with checkpoints; return what went wrong, or nothing."""
+    import fedrf
+
+    keys = {**SMALL_RUN, "federation.checkpoint_seconds": 0, "resources.accelerator": accelerator}
+    with TemporaryDirectory() as folder:
+        try:
+            fedrf.run(None, keys, out=Path(folder) / "run", local=True)
+        except Exception as error:  # whatever a run on this node would fail with
+            return reason(error)
+    return ""
 
 
 def verdict(node: CheckedNode, expected: dict[str, str]) -> Check:
@@ -42,6 +59,8 @@ def _device(report: NodeReport) -> Iterator[tuple[str, str]]:
     if report.device:
         if report.device_problem:
             yield f"{report.device}: {report.device_problem}", "replace the device, or take the node out of the cluster"
+        if report.run_problem:
+            yield f"a small run failed: {report.run_problem}", "the same on the node: fedrf run --local train.rounds=2"
         return
     torch = f"torch {report.versions['torch']} for {f'CUDA {report.cuda}' if report.cuda else 'CPUs only'}"
     found = f"no usable GPU: {report.device_problem.rstrip('.')} (driver {report.driver or 'none'}, {torch})"

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import joblib
 import torch
 from torch import Tensor
 
@@ -72,7 +73,7 @@ def available() -> dict[str, Callable[[], bool]]:
     return {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
 
 
-def choose_device(resources: ResourcesConfig, reserved: float | None = None) -> Device:
+def choose_device(resources: ResourcesConfig, reserved: float | None = None, num_sharing: int = 1) -> Device:
     """Return the device of a client; raise a `ValueError` if an accelerator that it should use cannot be used.
 
     Parameters
@@ -80,9 +81,11 @@ def choose_device(resources: ResourcesConfig, reserved: float | None = None) -> 
     reserved
         GPUs that are reserved for the client. None: nothing reserves them, and `resources.gpus_per_client` only says
         whether one is wanted.
+    num_sharing
+        If nothing reserves GPUs: the number of clients that use the same one.
     """
     key, asked = resources.accelerator, resources.gpus_per_client
-    gpus = reserved if reserved is not None else 0.0 if asked == 0 else 1.0
+    gpus = reserved if reserved is not None else 0.0 if asked == 0 else 1.0 / num_sharing
     if key == "cpu" or not gpus:
         return CPU
     for kind, is_available in available().items():
@@ -107,7 +110,10 @@ def _unusable(resources: ResourcesConfig) -> str:
 
 
 def _has_nvidia() -> bool:
-    return any(Path("/dev").glob("nvidia[0-9]*"))
+    """Return whether the node has an NVIDIA GPU that this process may see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    is_hidden = visible is not None and visible.strip() in ("", "-1")
+    return not is_hidden and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def driver_version() -> str:
@@ -141,8 +147,8 @@ def _memory(device: torch.device) -> tuple[int, int]:
 
 
 def num_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of CPUs that this process may use, also if a container limits it."""
+    return int(joblib.cpu_count())
 
 
 def upload(values: Tensor, device: torch.device) -> Tensor:

@@ -56,8 +56,9 @@ class LocalFederation:
         from fedrf.models.devices import num_cpus
 
         info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
-        decoders = max(1, num_cpus() // (len(self.sources) + 1))
-        running = self._executor.submit(run_client, self.config, info, self._send, decoders=decoders)
+        count = len(self.sources) + 1
+        shares = {"decoders": max(1, num_cpus() // count), "num_sharing": count}
+        running = self._executor.submit(run_client, self.config, info, self._send, **shares)
         self._running[running] = name
 
     def end(self, name: str) -> bool:

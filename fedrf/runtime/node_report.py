@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,6 +45,8 @@ class NodeReport(NamedTuple):
         Free disk space there.
     shares_folder
         Whether the node sees the driver's working folder.
+    run_problem
+        Why a small run failed on the device, or nothing.
     """
 
     device: str
@@ -55,9 +58,13 @@ class NodeReport(NamedTuple):
     cache: str
     cache_free_bytes: int
     shares_folder: bool
+    run_problem: str
 
 
-def report(wants_gpu: bool, folder: Path, name: str) -> NodeReport:
+SmallRun = Callable[[str], str]  # runs a federation on an accelerator, and returns what went wrong
+
+
+def report(wants_gpu: bool, folder: Path, name: str, run: SmallRun = lambda accelerator: "") -> NodeReport:
     """Return what this node can do; raise an error if it cannot write and read a checkpoint.
 
     Parameters
@@ -68,10 +75,13 @@ def report(wants_gpu: bool, folder: Path, name: str) -> NodeReport:
         A folder of the driver with its `DRIVER_FILE`.
     name
         Name of the file that this node writes there if it sees the folder.
+    run
+        Runs a small federation, if the device can be used.
     """
     import torch
 
-    device, problem = _try_device("cuda" if wants_gpu else "cpu")
+    accelerator = "cuda" if wants_gpu else "cpu"
+    device, problem = _try_device(accelerator)
     shm, cache = Path("/dev/shm"), cache_folder()
     return NodeReport(
         device,
@@ -83,6 +93,7 @@ def report(wants_gpu: bool, folder: Path, name: str) -> NodeReport:
         str(cache),
         shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free,
         _try_checkpoint(folder, name),
+        run(accelerator) if device and not problem else "",
     )
 
 

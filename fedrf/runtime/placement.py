@@ -51,6 +51,11 @@ class Requirements(NamedTuple):
         """The number of clients that the processes have resources for."""
         return self.clients_per_actor * len(self.nodes)
 
+    def within(self, bundle: Mapping[str, float]) -> Requirements:
+        """Return the same processes with what a bundle reserves for each of them."""
+        each = self.clients_per_actor
+        return self._replace(cpus=bundle.get("CPU", 0.0) / each, gpus=bundle.get("GPU", 0.0) / each)
+
     def packing(self, nodes: Sequence[Node]) -> Packing:
         """Return the processes on the nodes of a cluster."""
         return Packing(nodes, self.nodes, self.strategy == STRATEGIES["apart"])

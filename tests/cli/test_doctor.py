@@ -2,12 +2,14 @@ import json
 import sys
 
 import pytest
+import torch
 from rich.console import Console
 
 from fedrf.cli import doctor_checks
 from fedrf.cli.doctor import print_checks
-from fedrf.cli.doctor_checks import Check, can_run, run_checks
+from fedrf.cli.doctor_checks import Check, _gpus, can_run, run_checks
 from fedrf.config.registry import DATASETS
+from fedrf.models import devices
 from tests.cli.calls import call
 
 
@@ -147,3 +149,13 @@ def test_the_size_of_the_backbone_cache_is_shown(quiet, monkeypatch, tmp_path):
     assert (check.status, check.found) == ("ok", f"0.01 of at most 5 GB in {tmp_path}")
     monkeypatch.setenv("FEDRF_CACHE_GB", "much")
     assert named(run_checks())["backbone cache"].status == "problem"
+
+
+def test_a_gpu_that_clients_could_not_use_is_a_problem(monkeypatch):
+    monkeypatch.setattr(devices, "available", lambda: {"cuda": lambda: False, "mps": lambda: False})
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(devices, "_has_nvidia", lambda: True)
+    assert _gpus().status == "problem"
+    assert "torch has no accelerator that it can use" in _gpus().found
+    monkeypatch.setattr(devices, "_has_nvidia", lambda: False)
+    assert _gpus().status == "missing"

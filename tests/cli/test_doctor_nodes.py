@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedrf.cli.doctor_nodes import verdict
+from fedrf.cli.doctor_nodes import problem_of_small_run, verdict
 from fedrf.runtime.node_report import NodeReport, report, versions, write_driver_file, wrote_file
 from fedrf.runtime.ray import CheckedNode
 
 VERSIONS = {"python": "3.11.9", "fedrf": "1.0", "torch": "2.14.1", "ray": "2.60.0"}
-GOOD = NodeReport("NVIDIA L4, 24 GB", "", "580.65", "13.0", VERSIONS, 3 * 10**9, "/cache", 10**11, True)
+GOOD = NodeReport("NVIDIA L4, 24 GB", "", "580.65", "13.0", VERSIONS, 3 * 10**9, "/cache", 10**11, True, "")
 
 
 def check(**changed):
@@ -44,6 +44,7 @@ def test_a_good_node_shows_what_it_has():
             "no usable GPU: not compiled with CUDA (driver none, torch 2.14.1 for CPUs only)",
             "the node needs wheels of torch with CUDA",
         ),
+        ({"run_problem": "out of memory"}, "a small run failed: out of memory", "fedrf run --local train.rounds=2"),
         ({"device_problem": "a matrix product has a relative error of 0.5"}, "relative error of 0.5", "replace"),
         ({"versions": VERSIONS | {"fedrf": "0.9"}}, "fedrf 0.9, the driver has 1.0", "install fedrf 1.0"),
         ({"shm_bytes": 64 * 2**20}, "/dev/shm has 0.1 GB, Ray's object store 2.0", "--shm-size"),
@@ -55,6 +56,18 @@ def test_a_problem_of_a_node_is_shown_with_what_to_do(changed, found, advice):
     assert shown.status == "problem"
     assert found in shown.found
     assert advice in shown.advice
+
+
+def test_a_small_federation_runs_on_a_device_that_works(tmp_path):
+    assert problem_of_small_run("cpu") == ""
+    write_driver_file(tmp_path)
+    found = report(False, tmp_path, "node", run=lambda accelerator: f"no {accelerator}")
+    assert found.run_problem == "no cpu"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_small_federation_that_fails_is_a_problem():
+    assert "resources.accelerator=cuda" in problem_of_small_run("cuda")
 
 
 def test_all_problems_of_a_node_are_in_its_line():

@@ -56,6 +56,26 @@ def test_a_client_may_fill_only_its_part_of_the_memory(usable, monkeypatch):
     assert choose_device(ResourcesConfig(), 0.25).room == 1000
     assert choose_device(ResourcesConfig(), 1).room == 4000
     assert choose_device(ResourcesConfig(), 0).room == 0
+    assert choose_device(ResourcesConfig(), num_sharing=5).room == 800  # of `--local`, where nothing is reserved
+
+
+@pytest.mark.parametrize(
+    ("visible", "is_error"), [(None, True), ("0", True), ("0,1", True), ("", False), ("-1", False), (" ", False)]
+)
+def test_gpus_that_the_user_hides_are_not_expected(usable, monkeypatch, tmp_path, visible, is_error):
+    """With a driver that does not work, so that torch finds none in any case."""
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(devices, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if is_error:
+        with pytest.raises(ValueError, match="torch has no accelerator that it can use"):
+            choose_device(ResourcesConfig())
+    else:
+        assert choose_device(ResourcesConfig()).is_cpu
 
 
 @pytest.mark.parametrize(

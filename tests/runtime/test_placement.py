@@ -316,3 +316,13 @@ def test_a_shortage_is_reported_exactly_if_there_is_one_and_its_advice_fits(data
         several = [required.bundles[0]] * (int(most[1]) // each)
         assert can_be_placed(nodes, several, keys["placement"] == "apart")
         assert not can_be_placed(nodes, [*several, required.bundles[0]], keys["placement"] == "apart")
+
+
+def test_processes_in_given_bundles_have_what_the_bundles_reserve():
+    """A trial that is continued on a smaller cluster than the one it was configured for."""
+    wanted = ResourcesConfig(cpus_per_client=2, gpus_per_client=0.5, clients_per_actor=2)
+    required = compute_requirements(["a", "b", "c"], wanted, [{"CPU": 8, "GPU": 2}])
+    assert required.within({"CPU": 1, "GPU": 0.5, "node:1": 0.001}).amounts == (1, 0.5)
+    smaller = required.within({"CPU": 1})
+    assert (smaller.cpus, smaller.gpus) == (0.5, 0)
+    assert smaller.nodes == required.nodes

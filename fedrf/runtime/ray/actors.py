@@ -112,8 +112,9 @@ def _decoders(gpus: float) -> int:
     from fedrf.models.devices import num_cpus
 
     this_node = ray.get_runtime_context().get_node_id()
-    total = next(node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["NodeID"] == this_node)
-    return max(1, int(num_cpus() * gpus / total)) if total else 1
+    resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == this_node)
+    total, cpus = resources.get("GPU", 0.0), resources.get("CPU") or num_cpus()
+    return max(1, int(cpus * gpus / total)) if total else 1
 
 
 def _where() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A small task on every node of a cluster that can hold clients: a matrix product, an exchange and a checkpoint."""
+"""A small task on every node of a cluster: a matrix product, an exchange, a checkpoint and a small federation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from fedrf.archive import pack, unpack
 from fedrf.errors import reason
-from fedrf.runtime.node_report import NodeReport, report, write_driver_file, wrote_file
+from fedrf.runtime.node_report import NodeReport, SmallRun, report, write_driver_file, wrote_file
 from fedrf.runtime.ray.session import connect
 
 CHECK_SECONDS = 180.0  # the first import of torch on a node can take a minute
@@ -58,7 +58,7 @@ class Peer:
 class Examiner:
     """A process on the node that is examined."""
 
-    def examine(self, wants_gpu: bool, folder: Path, name: str, peer: Any) -> NodeReport:
+    def examine(self, wants_gpu: bool, folder: Path, name: str, run: SmallRun, peer: Any) -> NodeReport:
         """Exchange data with the driver's node, and report."""
         import ray
 
@@ -68,11 +68,17 @@ class Examiner:
             raise ValueError("an exchange with the driver's node returned other bytes")
         if not np.array_equal(ray.get(shared), np.arange(SHARED_SIZE)):
             raise ValueError("an array of the driver's node arrived with other values")
-        return report(wants_gpu, folder, name)
+        return report(wants_gpu, folder, name, run)
 
 
-def check_nodes(address: str) -> list[CheckedNode]:
-    """Run a small task on every node with GPUs of the cluster at `address`; on every node if there are no GPUs."""
+def check_nodes(address: str, run: SmallRun) -> list[CheckedNode]:
+    """Run a small task on every node with GPUs of the cluster at `address`; on every node if there are no GPUs.
+
+    Parameters
+    ----------
+    run
+        Runs a small federation on a node.
+    """
     connect(address)
     import ray
 
@@ -80,19 +86,20 @@ def check_nodes(address: str) -> list[CheckedNode]:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         with_gpus = [node for node in nodes if node["Resources"].get("GPU")]
         with TemporaryDirectory(prefix=".fedrf-doctor-", dir=Path.cwd()) as folder:
-            return list(_examine(with_gpus or nodes, bool(with_gpus), Path(folder)))
+            return list(_examine(with_gpus or nodes, bool(with_gpus), Path(folder), run))
     finally:
         ray.shutdown()
 
 
-def _examine(nodes: list[dict[str, Any]], wants_gpu: bool, folder: Path) -> Iterator[CheckedNode]:
+def _examine(nodes: list[dict[str, Any]], wants_gpu: bool, folder: Path, run: SmallRun) -> Iterator[CheckedNode]:
     import ray
 
     write_driver_file(folder)
     peer = _start(Peer, ray.get_runtime_context().get_node_id())
     actors = [_start(Examiner, node["NodeID"], GPU_SHARE if wants_gpu else 0) for node in nodes]
     answers = [
-        actor.examine.remote(wants_gpu, folder, node["NodeID"], peer) for actor, node in zip(actors, nodes, strict=True)
+        actor.examine.remote(wants_gpu, folder, node["NodeID"], run, peer)
+        for actor, node in zip(actors, nodes, strict=True)
     ]
     ray.wait(answers, num_returns=len(answers), timeout=CHECK_SECONDS)
     for node, answer in zip(nodes, answers, strict=True):

@@ -85,7 +85,6 @@ class ActorPool:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         index = self.group.bundle_count - len(self.requirements.nodes) + process
-        # The bundle decides, not the requirements: a resumed run may have been configured for a larger machine.
         bundle = dict(self.group.bundle_specs[index])
         actor = ray.remote(actor_class).options(
             num_cpus=bundle.pop("CPU", 0),

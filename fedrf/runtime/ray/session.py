@@ -89,15 +89,23 @@ class RaySession:
 
     def acquire(self, names: Sequence[str], resources: ResourcesConfig) -> ActorPool:
         """Return actors for the clients `names`: the idle ones if their requirements are the same, else new ones."""
-        requirements = compute_requirements(names, resources, alive_nodes())
+        requirements = self._requirements(names, resources)
         if not self._can_reuse(requirements):
             self.stop_idle()
-            requirements = compute_requirements(names, resources, alive_nodes())  # a node may be gone by now
+            requirements = self._requirements(names, resources)  # a node may be gone by now
         pool, self._idle = self._idle, None
         if pool is None:
             pool = ActorPool(requirements, self._group or reserve(requirements, resources.wait_seconds))
         pool.start_missing(self.actor_class)
         return pool
+
+    def _requirements(self, names: Sequence[str], resources: ResourcesConfig) -> Requirements:
+        """Return what the clients require; in a given group, what its bundles have.
+
+        A trial that is continued may have been configured for a larger cluster.
+        """
+        requirements = compute_requirements(names, resources, alive_nodes())
+        return requirements if self._group is None else requirements.within(self._group.bundle_specs[-1])
 
     def _can_reuse(self, requirements: Requirements) -> bool:
         """Return whether the idle actors are those that are required, and each of them has a node."""
