@@ -18,12 +18,26 @@ from typing import Any
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 Types = Sequence[type]
 MAX_HEADER_BYTES = 50_000_000
 MAX_DEPTH = 50  # of nested containers
+NAMES = {  # of types of numbers in safetensors files
+    "|b1": "BOOL",
+    "|i1": "I8",
+    "<i2": "I16",
+    "<i4": "I32",
+    "<i8": "I64",
+    "|u1": "U8",
+    "<u2": "U16",
+    "<u4": "U32",
+    "<u8": "U64",
+    "<f2": "F16",
+    "<f4": "F32",
+    "<f8": "F64",
+    "<c8": "C64",
+}
+DTYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
 class DamagedError(ValueError):
@@ -44,18 +58,39 @@ def pack(value: Any, types: Types = ()) -> bytes:
     writer = _Writer(types)
     structure = json.dumps(writer.plain(value), separators=(",", ":"))
     arrays = {str(number): array for number, array in enumerate(writer.arrays)}
-    return save(arrays, {"structure": structure, "digest": _digest(structure, arrays)})
+    return _join(arrays, {"structure": structure, "digest": _digest(structure, arrays)})
 
 
-def unpack(content: bytes, types: Types = ()) -> Any:
+def _join(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Return a safetensors file with a single copy of the arrays; those of the largest numbers come first."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)
+    end = 0
+    for name, array in ordered:
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": NAMES[array.dtype.str], "shape": array.shape, "data_offsets": (begin, end)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(_bytes_of(array) for _, array in ordered)])
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview | bytes:
+    """Return the bytes of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data if array.size else b""
+
+
+def unpack(content: bytes | memoryview, types: Types = ()) -> Any:
     """Return the value that `pack` was given; raise `DamagedError` if the bytes are not intact.
 
-    Arrays may be views of the bytes, which cannot be changed.
+    Arrays are views of the bytes, which cannot be changed.
     """
-    metadata = _metadata(content)
+    header, body = _split(content)
+    metadata = header.pop("__metadata__", None)
+    if not isinstance(metadata, dict) or not all(isinstance(metadata.get(k), str) for k in ("structure", "digest")):
+        raise DamagedError("its header is incomplete")
     try:
-        arrays = load(content)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        arrays = {name: _view(body, **entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise DamagedError(f"its arrays cannot be read ({type(error).__name__})") from None
     structure = metadata["structure"]
     if metadata["digest"] != _digest(structure, arrays):
@@ -68,24 +103,34 @@ def unpack(content: bytes, types: Types = ()) -> Any:
         raise DamagedError(f"its structure cannot be read ({type(error).__name__})") from None
 
 
-def _metadata(content: bytes) -> dict[str, str]:
+def _split(content: bytes | memoryview) -> tuple[dict[str, Any], memoryview]:
+    """Return header and arrays of a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     if not 0 < size <= min(len(content) - 8, MAX_HEADER_BYTES):
         raise DamagedError("it is cut off or not in the format of fedrf")
     try:
-        metadata = json.loads(content[8 : 8 + size])["__metadata__"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        header = json.loads(bytes(content[8 : 8 + size]))
+    except (ValueError, RecursionError):
         raise DamagedError("its header cannot be read") from None
-    if not isinstance(metadata, dict) or not all(isinstance(metadata.get(k), str) for k in ("structure", "digest")):
-        raise DamagedError("its header is incomplete")
-    return metadata
+    if not isinstance(header, dict):
+        raise DamagedError("its header cannot be read")
+    return header, memoryview(content)[8 + size :].toreadonly()
+
+
+def _view(body: memoryview, dtype: str, shape: list[int], data_offsets: list[int]) -> NDArray[Any]:
+    """Return an array of a safetensors file without copying it."""
+    begin, end = data_offsets
+    array: NDArray[Any] = np.ndarray(shape, DTYPES[dtype], body[begin:end])
+    if begin < 0 or array.nbytes != end - begin:
+        raise ValueError
+    return array
 
 
 def _digest(structure: str, arrays: Mapping[str, NDArray[Any]]) -> str:
     digest = xxhash.xxh3_128(structure.encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data if array.size else b"")
+        digest.update(_bytes_of(array))
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from fedrf.archive import DamagedError, pack, unpack
 
@@ -66,6 +66,12 @@ def equal(a, b):
 @given(VALUES)
 def test_what_is_packed_is_unpacked(value):
     assert equal(unpack(pack(value, (Point,)), (Point,)), value)
+
+
+@given(st.lists(ARRAYS, min_size=1, max_size=4))
+def test_the_bytes_are_a_safetensors_file(arrays):
+    stored = load(pack(arrays))
+    assert all(equal(stored[str(number)], array) for number, array in enumerate(arrays))
 
 
 def test_other_containers_types_and_tensors():

@@ -75,14 +75,19 @@ def outliers(clients: Sequence[Array]) -> list[int]:
     count = len(clients)
     if count < 3:
         return []
-    sent, products = [values.reshape(-1) for values in clients], np.zeros((count, count))
+    sent = [values.reshape(-1) for values in clients]
+    # Differences first: products of the parameters themselves would lose the digits that distances consist of.
+    squares, lengths = np.zeros((count, count)), np.zeros(count)
     for start in range(0, sent[0].size, BLOCK):
-        block = np.stack([values[start : start + BLOCK] for values in sent]).astype(np.float64)
-        products += block @ block.T
-    squares = products.diagonal()
-    distances = np.sqrt((squares[:, None] + squares - 2 * products).clip(min=0))
+        blocks = [values[start : start + BLOCK] for values in sent]
+        for one, block in enumerate(blocks):
+            lengths[one] += block @ block
+            for other in range(one):
+                difference = block - blocks[other]
+                squares[one, other] += difference @ difference
+    distances = np.sqrt(squares + squares.T)
     reach = np.sort(distances, axis=1)[:, count // 2]
-    limit = max(MAX_REACH_RATIO * np.median(reach), np.median(np.sqrt(squares)))
+    limit = max(MAX_REACH_RATIO * np.median(reach), np.median(np.sqrt(lengths)))
     return [int(position) for position in np.flatnonzero(reach > limit)]
 
 

@@ -82,7 +82,7 @@ def pack_call(name: str, sender: str, attempt: int, *arguments: Any) -> bytes:
 
 def unpack_call(content: object, limit: int) -> Call:
     """Return the call in some bytes; raise `BadMessageError` if they are more than `limit`, damaged or no call."""
-    if type(content) is not bytes:
+    if not isinstance(content, bytes | memoryview):
         raise BadMessageError(f"a call must be bytes; got {type(content).__name__}")
     if len(content) > limit:
         raise BadMessageError(f"a call of {len(content)} bytes; allowed are {limit}")

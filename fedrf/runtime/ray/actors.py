@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedrf.config.schema import Config
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
@@ -28,9 +30,9 @@ class CoordinatorActor(Coordinator):
         """Return process, node and GPUs."""
         return _where()
 
-    async def call(self, content: bytes) -> Any:
-        """Reply with references to large arrays."""
-        answer = await super().call(content)
+    async def call(self, content: Any) -> Any:
+        """Reply with references to large arrays; a large call is an array of bytes in shared memory."""
+        answer = await super().call(memoryview(content) if isinstance(content, np.ndarray) else content)
         if not isinstance(answer, Reply):
             return answer
         return replace(answer, parts={kind: self._share(kind, values) for kind, values in answer.parts.items()})
@@ -91,18 +93,30 @@ def _link(coordinator: Any) -> Callable[[bytes], Any]:
     While the network is interrupted, Ray repeats a call: repeated calls get the same answer. If that takes longer than
     the deadline, the driver ends this process.
     """
+    call = coordinator.call.options(max_task_retries=-1)
+    return lambda content: _with_arrays(_answer(call.remote(_shareable(content))))
+
+
+def _shareable(content: bytes) -> Any:
+    """Return a large call as an array, which Ray hands over in shared memory without copies of its own."""
+    return content if len(content) < SHARED_BYTES else np.frombuffer(content, np.uint8)
+
+
+def _answer(reference: Any) -> Any:
+    """Wait for the coordinator's answer."""
     import ray
 
-    call = coordinator.call.options(max_task_retries=-1)
+    return ray.get(reference)
 
-    def send(content: bytes) -> Any:
-        answer = ray.get(call.remote(content))
-        if isinstance(answer, Reply):
-            parts = {k: ray.get(v) if isinstance(v, ray.ObjectRef) else v for k, v in answer.parts.items()}
-            return replace(answer, parts=parts)
+
+def _with_arrays(answer: Any) -> Any:
+    """Return an answer with shared arrays instead of references to them."""
+    import ray
+
+    if not isinstance(answer, Reply):
         return answer
-
-    return send
+    parts = {kind: ray.get(part) if isinstance(part, ray.ObjectRef) else part for kind, part in answer.parts.items()}
+    return replace(answer, parts=parts)
 
 
 def _decoders(gpus: float) -> int:
