@@ -13,7 +13,6 @@ from typing import NamedTuple
 from fedrf.archive import pack, unpack
 from fedrf.errors import reason
 from fedrf.files import write_atomically
-from fedrf.models.devices import driver_version
 from fedrf.models.trunk_cache import cache_folder
 
 PACKAGES = ("fedrf", "torch", "ray")
@@ -79,6 +78,8 @@ def report(wants_gpu: bool, folder: Path, name: str, run: SmallRun = lambda acce
         Runs a small federation, if the device can be used.
     """
     import torch
+
+    from fedrf.models.devices import driver_version  # imports torch, as the driver does not
 
     accelerator = "cuda" if wants_gpu else "cpu"
     device, problem = _try_device(accelerator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from fedrf.runtime.packing import Node
 from fedrf.runtime.placement import Requirements, describe_contention
 from fedrf.runtime.ray.actors import ClientActor
+from fedrf.runtime.ray.forked_worker import command
 from fedrf.runtime.shortage import describe_shortage
 
 RESERVE_SECONDS = 10.0  # resources of actors that were just stopped take a moment to become free
@@ -41,6 +43,19 @@ def reserve(requirements: Requirements, wait_seconds: float) -> Any:
     except BaseException:
         remove_placement_group(group)
         raise
+
+
+def can_fork(gpus: float) -> bool:
+    """Return whether client processes can be forks of one process: on a single Linux machine, without GPUs.
+
+    A fork of a process that has initialised CUDA cannot use it. Environments with another interpreter start it.
+    """
+    import ray
+
+    own = {"env_vars", "working_dir", "py_modules", "config", "worker_process_setup_hook"}
+    context = ray.get_runtime_context()
+    is_alone = [node["NodeID"] for node in ray.nodes() if node["Alive"]] == [context.get_node_id()]
+    return sys.platform == "linux" and not gpus and is_alone and set(context.runtime_env) <= own
 
 
 @dataclass
@@ -93,6 +108,7 @@ class ActorPool:
             max_concurrency=self.requirements.clients_per_actor,
             max_restarts=-1,  # the driver counts restarts, by client and hour
             scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, index),
+            runtime_env={"py_executable": command()} if can_fork(self.requirements.gpus) else None,
         )
         return actor.remote()
 
