@@ -66,7 +66,11 @@ def hours_to(run: dict[str, Any], goal: float) -> float | None:
 
 def print_table(results: dict[str, list[dict[str, Any]]]) -> None:
     """Print means over the seeds."""
-    print("| | " + " | ".join(f"hours to {goal:.0%}" for goal in GOALS) + " | best (oracle) | last | hours | simulated / real |")
+    print(
+        "| | "
+        + " | ".join(f"hours to {goal:.0%}" for goal in GOALS)
+        + " | best (oracle) | last | hours | simulated / real |"
+    )
     print("| --- |" + " --- |" * (len(GOALS) + 4))
     for name, runs in results.items():
         reached = [[hours_to(run, goal) for run in runs] for goal in GOALS]
