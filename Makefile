@@ -42,10 +42,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.rftca
-	$(BIN)/python -m benchmarks.sweep
-	$(BIN)/python -m benchmarks.rounds
-	$(BIN)/python -m benchmarks.backbones
+	$(BIN)/python -m benchmarks $(ARGS)
 
 # The first thing to run on a machine with a GPU; says in one line if there is none that can be used.
 gpu-check: $(READY)

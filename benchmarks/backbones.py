@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 
+from benchmarks.rows import report
 from fedrf.config.schema import ModelConfig
 from fedrf.data.content import ImageFiles
 from fedrf.data.samples import Samples
@@ -53,10 +54,6 @@ def milliseconds(action: Callable[[], object], count: int = 1, repeats: int = 1)
         action()
         times.append(1000 * (time.perf_counter() - start) / count)
     return median(times)
-
-
-def report(name: str, value: float, unit: str, note: str = "") -> None:
-    print(f"{name:64} {value:8.3g} {unit:4} {note}", flush=True)
 
 
 def decoding(samples: Samples, prepare: Preparation) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.linalg
 import torch
 
+from benchmarks.rows import report
 from fedrf.estimators import RFTCA
 from fedrf.tca.statistics import gram_matrix
 
@@ -68,15 +69,6 @@ def interleaved(*works: Callable[[], object], repeats: int = 5) -> list[float]:
     return [median(column) for column in zip(*times, strict=True)]
 
 
-def report(name: str, value: float, goal: str = "") -> None:
-    """Print a value, and whether it meets a goal such as ``>= 30``."""
-    verdict = ""
-    if goal:
-        limit = float(goal.split()[1])
-        verdict = "met" if (value >= limit if goal.startswith(">=") else value <= limit) else "NOT MET"
-    print(f"{name:<78}{value:>10.3g}   {goal:<9}{verdict}", flush=True)
-
-
 def products(rows: torch.Tensor, frequencies: torch.Tensor) -> Callable[[], object]:
     """Return a job that computes only the two matrix products of RF-TCA, into allocated memory."""
     angles = torch.empty(len(rows), len(frequencies))
@@ -100,17 +92,17 @@ def compare_with_textbook_and_products() -> None:
         frequencies = fit().features_.frequencies
         solve = partial(textbook, double, NUM_SOURCE, frequencies.double().numpy())
         angle = scipy.linalg.subspace_angles(solve(generalised=False), estimator.aligner_).max()
-        report(f"N = {num_features}: largest principal angle to the textbook solution", angle, "<= 1e-3")
+        report(f"N = {num_features}: largest principal angle to the textbook solution", angle, bar="<= 1e-3")
         multiply = products(torch.from_numpy(rows), frequencies)
         fitting, inverting, multiplying = interleaved(fit, partial(solve, generalised=False), multiply)
-        report(f"N = {num_features}: seconds of RFTCA.fit", fitting)
-        report(f"N = {num_features}: textbook with inverse and eig / RFTCA", inverting / fitting, goal)
+        report(f"N = {num_features}: seconds of RFTCA.fit", fitting, "s")
+        report(f"N = {num_features}: textbook with inverse and eig / RFTCA", inverting / fitting, bar=goal)
         report(f"N = {num_features}: textbook with inverse and eig / RFTCA's products alone", inverting / multiplying)
         if num_features == 1000:
-            report(f"N = {num_features}: RFTCA / its matrix products alone", fitting / multiplying, "<= 3")
+            report(f"N = {num_features}: RFTCA / its matrix products alone", fitting / multiplying, bar="<= 3")
         else:  # at N = 1000 one run takes two minutes, and the form with the inverse is faster
             (generalised,) = interleaved(partial(solve, generalised=True))
-            report(f"N = {num_features}: textbook with generalised eig / RFTCA", generalised / fitting, goal)
+            report(f"N = {num_features}: textbook with generalised eig / RFTCA", generalised / fitting, bar=goal)
 
 
 def gamma_path() -> None:
@@ -126,7 +118,7 @@ def gamma_path() -> None:
             aligner.aligner_  # noqa: B018
 
     separate, together = interleaved(fit_each, fit_path)
-    report(f"N = 1000: {len(gammas)} separate fits / one fit and gamma_path", separate / together, ">= 4")
+    report(f"N = 1000: {len(gammas)} separate fits / one fit and gamma_path", separate / together, bar=">= 4")
 
 
 def chunks(total: int, mixed: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -150,7 +142,7 @@ def streaming(mixed: bool) -> None:
         multiplying += seconds(multiply[len(rows)])
     fitting += seconds(lambda: estimator.aligner_)
     kind = "mixed chunks" if mixed else "chunks of one domain"
-    report(f"N = 1000, {STREAM_ROWS} rows in {kind}: RFTCA / its products alone", fitting / multiplying, "<= 1.3")
+    report(f"N = 1000, {STREAM_ROWS} rows in {kind}: RFTCA / its products alone", fitting / multiplying, bar="<= 1.3")
 
 
 def exponent() -> None:
@@ -163,7 +155,7 @@ def exponent() -> None:
 
     times = interleaved(*(add(size) for size in sizes))
     slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
-    report(f"exponent of n in the time of adding {sizes[0]} to {sizes[-1]} rows", slope, "<= 1.1")
+    report(f"exponent of n in the time of adding {sizes[0]} to {sizes[-1]} rows", slope, bar="<= 1.1")
 
 
 def resident(kind: str) -> float:
@@ -185,7 +177,7 @@ def peak_memory() -> float:
 def memory() -> None:
     script = "from benchmarks.rftca import peak_memory; print(peak_memory())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    report(f"GB of memory for {MEMORY_ROWS} rows from a generator, N = 1000", float(done.stdout), "<= 1")
+    report(f"GB of memory for {MEMORY_ROWS} rows from a generator, N = 1000", float(done.stdout), "GB", bar="<= 1")
 
 
 def main() -> None:

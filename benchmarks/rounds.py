@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import fedrf.federation.worker
+from benchmarks.rows import report
 from benchmarks.synthetic import (
     ROUNDS,
     SAMPLES,
@@ -135,10 +136,6 @@ def run_with_ray(session: RaySession, config: Config) -> dict[str, dict[str, flo
     return run_federation(RayFederation(session, config, SOURCES, TARGET, new_fence(), None))
 
 
-def report(name: str, value: float, unit: str, note: str = "") -> None:
-    print(f"{name:64} {value:8.3g} {unit:4} {note}", flush=True)
-
-
 def start_up(clients_per_actor: int) -> float:
     """Return the seconds from a new process to the first round."""
     start = time.monotonic()
@@ -179,7 +176,7 @@ def report_slow_client(session: RaySession, mode: str) -> None:
 
 
 def main() -> None:
-    report("start-up to the first round, 6 actors", start_up(1), "s", "aim <= 15")
+    report("start-up to the first round, 6 actors", start_up(1), "s", bar="<= 15")
     report("start-up to the first round, 5 clients in 2 actors", start_up(3), "s")
     fedrf.federation.worker.load_samples = load_synthetic
     with SyntheticSession() as session:

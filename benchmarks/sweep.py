@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from benchmarks.rftca import interleaved, report, seconds
+from benchmarks.rftca import interleaved, seconds
+from benchmarks.rows import report
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
 from fedrf.config.schema import Config
@@ -74,7 +75,9 @@ def main() -> None:
         fits = [partial(fit, pooled, size, FEW_SIGMAS) for fit in (separate_fits, shared_fits)]
         pairs = zip(*(fit() for fit in fits), strict=True)
         difference = max(float((a - b).abs().max() / a.abs().max()) for a, b in pairs)
-        report(f"N = {size}: largest difference of aligned rows, relative to the largest entry", difference, "<= 1e-4")
+        report(
+            f"N = {size}: largest difference of aligned rows, relative to the largest entry", difference, bar="<= 1e-4"
+        )
         times = interleaved(*fits)
         report(
             f"N = {size}: {len(GRID.gammas)} fits for each of {len(FEW_SIGMAS)} σ / a path for each",
@@ -84,10 +87,10 @@ def main() -> None:
     report(
         f"a fit for each point / the sweep, all N, at {len(FEW_SIGMAS)} of the {len(GRID.sigmas)} σ",
         separate / shared,
-        ">= 4",
+        bar=">= 4",
     )
     whole = seconds(lambda: [shared_fits(pooled, size, GRID.sigmas) for size in GRID.num_features])
-    report(f"seconds of the sweep over all {GRID.size} points", whole)
+    report(f"seconds of the sweep over all {GRID.size} points", whole, "s")
 
 
 if __name__ == "__main__":

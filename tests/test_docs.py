@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = [m.name for m in pkgutil.walk_packages(fedrf.__path__, "fedrf.") if not m.name.endswith("__main__")]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "cluster/README.md"]
 PAGES = [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
-SECTIONS = "data|model|align|train|adapt|federation|resources|track"
+SECTIONS = "data|model|align|train|adapt|federation|resources|simulation|track"
 PARTICIPATION = ("federation.embeddings_from", "federation.aligners_from", "federation.classifiers_from")
 
 
@@ -182,7 +182,7 @@ def test_the_layer_table_is_that_of_the_packages():
             assert (package / module).is_dir() or (package / f"{module}.py").is_file(), f"{names}: {module}"
 
 
-@pytest.mark.parametrize("name", ["protocol", "bytes"])
+@pytest.mark.parametrize("name", ["protocol", "bytes", "virtual_time"])
 def test_a_figure_is_the_one_that_its_program_draws(name, tmp_path):
     program = runpy.run_path(str(ROOT / f"docs/figures/{name}.py"))
     program["main"](tmp_path / "drawn.svg")

@@ -8,6 +8,9 @@ import typer
 
 DataRoot = Annotated[str | None, typer.Option(help="Folder of the data sets; default $FEDRF_DATA.")]
 Local = Annotated[bool, typer.Option("--local", help="Use threads of this process instead of Ray actors.")]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Simulate time, in this process; the same as simulation.enabled=true.")
+]
 Address = Annotated[str | None, typer.Option(help="Ray cluster; default $RAY_ADDRESS, else this machine.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Names = Annotated[

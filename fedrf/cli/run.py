@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedrf.cli.exit_codes import INTERRUPTED
-from fedrf.cli.options import Address, Local, split_recipe
+from fedrf.cli.options import Address, Local, Simulate, split_recipe
 
 if TYPE_CHECKING:
     from fedrf.experiment.results import RunResult
@@ -32,6 +32,7 @@ def run(
     out: Out = None,
     seed: Seed = None,
     local: Local = False,
+    simulate: Simulate = False,
     address: Address = None,
     resume: Resume = None,
     json_output: JsonSummary = False,
@@ -54,8 +55,12 @@ def run(
         _print_keys()
         return
     name, overrides = split_recipe(recipe or [])
-    if resume is not None and (recipe or out or seed is not None):
-        raise ValueError("--resume uses the configuration of the run; a recipe, keys, --out and --seed are not allowed")
+    if resume is not None and (recipe or out or simulate or seed is not None):
+        raise ValueError(
+            "--resume uses the configuration of the run; a recipe, keys, --out, --simulate and --seed are not allowed"
+        )
+    if simulate:
+        overrides = [*overrides, "simulation.enabled=true"]
     from fedrf.experiment.run import run as run_experiment
 
     result = run_experiment(name, overrides, out=out, seed=seed, local=local, address=address, resume=resume)

@@ -284,6 +284,31 @@ def _check_storage(url: str) -> str:
     return url
 
 
+class SimulationConfig(Section):
+    """Speeds and networks of clients whose time is simulated (docs/virtual-time.md)."""
+
+    enabled: bool = Field(False, description="run in simulated time, in one process; the same as --simulate")
+    seconds: NotNegative = Field(
+        1.0, description="computing time of a round or step of adaptation, median over clients"
+    )
+    spread: NotNegative = Field(0.0, description="of computing times over clients: σ of a lognormal distribution")
+    jitter: NotNegative = Field(0.0, description="of computing times over the rounds of a client: σ, lognormal")
+    slow_share: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="share of the sources that are slow")
+    slow_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        10.0, description="by which slow sources compute slower"
+    )
+    latency: NotNegative = Field(
+        0.05, description="seconds that a message takes besides its bytes, median over clients"
+    )
+    upload: Positive = Field(100.0, description="Mbit/s to the coordinator, median over clients")
+    download: Positive = Field(100.0, description="Mbit/s from the coordinator, median over clients")
+    network_spread: NotNegative = Field(0.0, description="of latency and both rates over clients: σ, lognormal")
+    availability: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="share of the time in which it is online"
+    )
+    cycle: Positive = Field(3600.0, description="mean seconds from one interruption of a client to the next")
+
+
 class TrackConfig(Section):
     """What is recorded, and where."""
 
@@ -312,6 +337,7 @@ class Config(Section):
     adapt: AdaptConfig = Field(default_factory=AdaptConfig)
     federation: FederationConfig = Field(default_factory=FederationConfig)
     resources: ResourcesConfig = Field(default_factory=ResourcesConfig)
+    simulation: SimulationConfig = Field(default_factory=SimulationConfig)
     track: TrackConfig = Field(default_factory=TrackConfig)
 
     @model_validator(mode="after")
@@ -322,11 +348,19 @@ class Config(Section):
         return self
 
     @property
+    def has_fixed_order(self) -> bool:
+        """Whether the seed determines the order of messages and the batches."""
+        is_ordered = self.federation.mode == "sync" or self.simulation.enabled
+        return is_ordered and not self.federation.private_batches
+
+    @property
     def digest(self) -> str:
         """Twelve hex digits of everything that can change the result."""
         # The folder of a known data set does not change the result; data of the user are told apart by it.
         ignored = set() if DATASETS.find(self.data.name).user_defined else {"root"}
         excluded: Any = {"track": True, "resources": True, "data": ignored, "model": {"cache"}}
+        if not self.simulation.enabled:
+            excluded["simulation"] = True
         kept = self.model_dump(mode="json", exclude=excluded)
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 

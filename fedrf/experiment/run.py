@@ -75,7 +75,10 @@ def run(
             check_writable("--out", Path("runs"))
         else:
             RunFolder.check_unused(new)
-    is_here = local or not (session or address or os.environ.get("RAY_ADDRESS"))
+    is_simulated = config.simulation.enabled
+    if is_simulated and address:
+        raise ValueError(f"simulation.enabled=true runs in one process: --address is not allowed; got {address}")
+    is_here = local or is_simulated or not (session or address or os.environ.get("RAY_ADDRESS"))
     if is_here:  # clients read files of this machine
         check_files(config)
     if resume is None:
@@ -85,7 +88,11 @@ def run(
         if resume is not None:
             stack.enter_context(folder.claim())
         federation: Callable[..., Federation] = LocalFederation
-        if not local:
+        if is_simulated:
+            from fedrf.runtime.simulated import SimulatedFederation
+
+            federation = SimulatedFederation
+        elif not local:
             from fedrf.runtime.ray import RayFederation, RaySession
 
             used = session or stack.enter_context(RaySession(address))

@@ -62,8 +62,7 @@ def determinism(config: Config, status: Status) -> str | None:
     devices = {place.device.partition(":")[0] for place in status.places.values()}
     if not devices:
         return None
-    is_fixed = config.federation.mode == "sync" and not config.federation.private_batches
-    if not is_fixed or not devices <= {"cpu", "cuda"}:
+    if not config.has_fixed_order or not devices <= {"cpu", "cuda"}:
         return "not deterministic"
     if any(NOT_THE_SAME_BITS in note for note in status.notes):
         return "not deterministic: the notes name operations that have no deterministic implementation"

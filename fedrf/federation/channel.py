@@ -57,6 +57,18 @@ class Channel:
     def _call(self, name: str, *arguments: Any) -> Any:
         return self._send(pack_call(name, self.info.name, self.info.attempt, *arguments))
 
+    def now(self) -> float:
+        """Return the time in seconds, since any moment."""
+        return time.perf_counter()
+
+    def begin(self, number: int, delay: float = 0.0) -> None:
+        """Begin round `number`, or a step of adaptation after the rounds, with a delay in seconds."""
+        time.sleep(delay)
+
+    def moment(self) -> dict[str, float]:
+        """Return figures that say when others are reported; there are some where time is simulated."""
+        return {}
+
     def beat(self) -> None:
         """Show that the client is alive; raise `SupersededError` if another process has replaced this one."""
         self._call("beat")
@@ -108,9 +120,9 @@ class Channel:
             messages = [*messages, Metrics(info.name, number, info.attempt, progress.figures)]
             progress.figures = {}
         envelope = Envelope(info.name, number, info.attempt, phase, tuple(messages), progress.model_version)
-        began = time.perf_counter()
+        began = self.now()
         reply: Reply = self._call("exchange", envelope)
-        self.waited += time.perf_counter() - began
+        self.waited += self.now() - began
         progress.round = max(progress.round, min(reply.round, self.last_round))
         progress.checkpoint_version = max(progress.checkpoint_version, reply.checkpoint_version)
         progress.stopped = progress.stopped or reply.stop
@@ -120,7 +132,8 @@ class Channel:
         """Send figures outside of a round."""
         if figures:
             info, number = self.info, min(self.progress.round, self.last_round)
-            self.progress.stopped |= self._call("report", Metrics(info.name, number, info.attempt, figures))
+            metrics = Metrics(info.name, number, info.attempt, figures | self.moment())
+            self.progress.stopped |= self._call("report", metrics)
 
     def saved(self, version: int) -> int:
         """Report that a checkpoint version is saved; return the oldest that must be kept."""

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 from fedrf.federation.state import State
 
 
 class Clock:
-    """Adds the time since this coordinator started to that of earlier ones."""
+    """Adds the time since this coordinator started to that of earlier ones.
 
-    def __init__(self, state: State) -> None:
-        self._state, self._began, self._earlier_rounds = state, time.monotonic(), state.round_seconds
+    Parameters
+    ----------
+    state
+        The coordinator's state, which keeps the time.
+    now
+        Tells the time: of the machine, or simulated.
+    """
+
+    def __init__(self, state: State, now: Callable[[], float]) -> None:
+        self.now = now
+        self._state, self._began = state, now()
+        self._earlier, self._earlier_rounds = state.seconds, state.round_seconds
 
     @property
     def seconds(self) -> float:
         """Time in all."""
-        return self._state.seconds + time.monotonic() - self._began
+        return self._earlier + self.now() - self._began
 
     def update_rounds(self, began: float) -> None:
-        """Set the time in rounds, which began at this moment of the monotonic clock."""
-        self._state.round_seconds = self._earlier_rounds + time.monotonic() - began
+        """Set the time in rounds, which began at this moment."""
+        self._state.round_seconds = self._earlier_rounds + self.now() - began
 
     def snapshot(self) -> bytes:
         """Return the state with the time up to now, as an archive."""
-        now = time.monotonic()
-        self._state.seconds, self._began = self._state.seconds + now - self._began, now
+        self._state.seconds = self.seconds
         return self._state.pack()

@@ -12,7 +12,8 @@ to source. An average goes to the clients whose part is in it, and to the target
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrf.config.schema import Config
@@ -43,7 +44,23 @@ MAX_NOTES = 100
 
 
 class Coordinator:
-    """The server side of one federation."""
+    """The server side of one federation.
+
+    Parameters
+    ----------
+    config
+        The configuration.
+    sources, target
+        The clients.
+    files
+        Where checkpoints are.
+    version
+        The checkpoint to continue from.
+    now
+        Tells the time in seconds.
+    liveness
+        Who is alive; default by signs of life and the time of this machine.
+    """
 
     def __init__(
         self,
@@ -52,6 +69,8 @@ class Coordinator:
         target: str,
         files: CoordinatorFiles,
         version: Version | None = None,
+        now: Callable[[], float] = time.monotonic,
+        liveness: Liveness | None = None,
     ) -> None:
         self.config, self.roster = config, Roster(tuple(sources), target)
         aggregate = Aggregate(config, self.roster.sources, target)
@@ -59,18 +78,18 @@ class Coordinator:
             self.state = State(aggregate, Sizes.of(config, len(self.roster.clients)))
         else:
             self.state = State.unpack(version.state, aggregate)
-        self.clock = Clock(self.state)
+        self.clock = Clock(self.state, now)
         number, saved = (files.newest, dict(version.saved)) if version else (0, {})
         self.versions = CheckpointVersions(
             files, config.federation.checkpoint_seconds, number, saved, self.clock.snapshot
         )
-        self.liveness = Liveness(self.roster.clients, config.federation.deadline)
+        self.liveness = liveness or Liveness(self.roster.clients, config.federation.deadline)
         self.reception = Reception(
             self.roster, config.train.rounds, self.state, self.liveness, is_resumed=version is not None
         )
         self.replies = Replies(config, self.roster, self.state)
         self.uploads = Uploads(files, target)
-        self.startup = Startup(config, self.roster, self.state)
+        self.startup = Startup(config, self.roster, self.state, now)
         self.rounds: SyncRounds | AsyncRounds
         if config.federation.mode == "sync":
             self.rounds = SyncRounds(config, self.roster, self.state, self.versions, self._leave_late)

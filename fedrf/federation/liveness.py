@@ -85,6 +85,18 @@ class Liveness:
         return self._clock
 
 
+class AlwaysAlive(Liveness):
+    """Clients that cannot be silent, because they do not run by themselves: who does not arrive is late."""
+
+    def is_late(self, client: str) -> bool:
+        """Return true."""
+        return True
+
+    def silent(self) -> dict[str, float]:
+        """Return no client."""
+        return {}
+
+
 def pause_between_beats(deadline: float) -> float:
     """Return the seconds between two signs of life."""
     return min(LONGEST_PAUSE, deadline / BEATS)

@@ -6,7 +6,6 @@ that come back, and only then computes the loss and takes a step. Optimisation i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,8 +92,8 @@ class FederatedModule(DomainModel):
         if number > self.config.train.rounds:
             self.adaptation_step(batch)
             return
-        channel.waited, began = 0.0, time.perf_counter()
-        time.sleep(self.config.federation.delays.get(schedule.name, 0))
+        channel.waited, began = 0.0, channel.now()
+        channel.begin(number, self.config.federation.delays.get(schedule.name, 0.0))
         due = schedule.parts_after(number - 1)
         if schedule.averages_first(number - 1):
             self.exchange("commit", number, self.part_messages(due, number))
@@ -115,7 +114,7 @@ class FederatedModule(DomainModel):
             self.step(losses["loss"], slice(0, self.num_round_optimizers), factor)
         if self.config.track.tensorboard:
             self.log_dict(figures)
-        timing = {"seconds": time.perf_counter() - began, "waited": channel.waited}
+        timing = {"seconds": channel.now() - began, "waited": channel.waited, **channel.moment()}
         channel.progress.figures = {"round": float(number), **figures, **timing}
 
     def mean_embedding(self, features: Tensor) -> Tensor:
@@ -268,6 +267,7 @@ class FederatedModule(DomainModel):
             if number in (1, self.config.adapt.steps):  # twice: a coordinator that was restarted has no notes
                 self.channel.note(f"{self.schedule.name}: no adaptation, because {self.stage.declined}")
             return
+        self.channel.begin(batch.round)
         self.extractor.adapter.requires_grad_(True)
         loss = self.stage.loss(self, batch, self.features(batch.inputs), number)
         self.step(loss, slice(-1, None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,12 @@ class Startup:
     Attributes
     ----------
     rounds_began
-        When the last client greeted, on the monotonic clock.
+        When the last client greeted.
     """
 
-    def __init__(self, config: Config, roster: Roster, state: State) -> None:
-        self.config, self.roster, self.state = config, roster, state
-        self.rounds_began = time.monotonic()
+    def __init__(self, config: Config, roster: Roster, state: State, now: Callable[[], float]) -> None:
+        self.config, self.roster, self.state, self._now = config, roster, state, now
+        self.rounds_began = now()
         # No deadlines: clients may take as long as they show signs of life, and the driver restarts those that do not.
         self._greetings = Barrier(lambda: set(roster.clients), self._agree)
         self._warm_starts = Barrier(lambda: set(roster.clients), self._advance)
@@ -72,7 +72,7 @@ class Startup:
 
     def _agree(self, key: Key, greetings: dict[str, Greeting]) -> None:
         """Take the median of the clients' widths for σ, unless it is given, and agree on sizes."""
-        sigma, self.roster.begun, self.rounds_began = self.config.model.sigma, True, time.monotonic()
+        sigma, self.roster.begun, self.rounds_began = self.config.model.sigma, True, self._now()
         if self.state.sigma is None:
             widths = (greeting.width for greeting in greetings.values())
             self.state.sigma = median(widths) if sigma == "median" else sigma

@@ -43,7 +43,12 @@ def arithmetic(config: Config, device: torch.device, note: Callable[[str], None]
     with _Users.lock:
         if not _Users.count:
             _Users.before = (*_settings(), warnings.showwarning)
-            _apply(config.federation.mode == "sync", True, False, *_tf32(config.train.precision == "tf32"))
+            _apply(
+                config.federation.mode == "sync" or config.simulation.enabled,
+                True,
+                False,
+                *_tf32(config.train.precision == "tf32"),
+            )
             warnings.showwarning = _noting(warnings.showwarning, note)
         _Users.count += 1
     try:

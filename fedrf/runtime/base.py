@@ -24,7 +24,10 @@ class Ended(NamedTuple):
 
 
 class Federation(Protocol):
-    """The clients and the coordinator of one run; `LocalFederation` and `RayFederation` implement it."""
+    """The clients and the coordinator of one run.
+
+    `LocalFederation`, `SimulatedFederation` and `RayFederation` implement it.
+    """
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a method of the coordinator; raise `ConnectionError` if its process died or does not answer."""

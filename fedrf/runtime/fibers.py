@@ -25,6 +25,11 @@ class Fiber:
     def __init__(self, run: Callable[[Callable[[bytes], Any]], None]) -> None:
         self._greenlet = greenlet(lambda: run(self._send))
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the program has sent something and has not got the answer."""
+        return bool(self._greenlet)
+
     def start(self) -> bytes | None:
         """Run to the first call and return it; None if the program ended."""
         return self._go_on(self._greenlet.switch)
