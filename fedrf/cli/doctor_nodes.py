@@ -12,7 +12,7 @@ from fedrf.runtime.node_report import NodeReport, versions
 from fedrf.runtime.ray import CheckedNode, check_nodes
 
 MIN_DRIVER = {"12": 525, "13": 580}  # of NVIDIA, by the major version of CUDA
-SMALL_RUN = {"method": "fedrf-plus", "data.samples": 40, "train.rounds": 2, "adapt.steps": 1, "track.evaluate_every": 1}
+SMALL_RUN = {"data.samples": 40, "train.rounds": 2, "adapt.steps": 1, "track.evaluate_every": 1}
 
 
 def node_checks(address: str) -> Iterator[Check]:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedrf.cli.doctor_nodes import problem_of_small_run, verdict
+import fedrf
+from fedrf.cli.doctor_nodes import SMALL_RUN, problem_of_small_run, verdict
+from fedrf.federation.checkpoints import CoordinatorFiles
 from fedrf.runtime.node_report import NodeReport, report, versions, write_driver_file, wrote_file
 from fedrf.runtime.ray import CheckedNode
 
@@ -63,6 +65,12 @@ def test_a_small_federation_runs_on_a_device_that_works(tmp_path):
     write_driver_file(tmp_path)
     found = report(False, tmp_path, "node", run=lambda accelerator: f"no {accelerator}")
     assert found.run_problem == "no cpu"
+
+
+def test_a_small_federation_exchanges_messages_and_writes_checkpoints(tmp_path):
+    result = fedrf.run(None, {**SMALL_RUN, "federation.checkpoint_seconds": 0}, out=tmp_path / "run", local=True)
+    assert result.summary["rounds"] == 2
+    assert CoordinatorFiles(result.folder).newest >= 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
