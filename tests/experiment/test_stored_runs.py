@@ -246,3 +246,45 @@ def test_a_run_that_was_moved_to_another_store_reads_its_checkpoints_there(tmp_p
     assert result.summary["rounds"] == SYNC["train.rounds"]
     assert weights_of(stored()) == expected[0]
     assert all(name.startswith("/other/place/run/") for name in MemoryFileSystem.store)
+
+
+def distinct(folder):
+    """The figures of a run, in any order."""
+    return sorted(rows(folder), key=json.dumps)
+
+
+@pytest.mark.parametrize("last_call", [24, None])
+def test_a_local_run_that_another_machine_continued_takes_its_figures_from_the_store(
+    tmp_path, monkeypatch, store, expected, last_call
+):
+    """One that the other machine has interrupted again, or finished."""
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    (tmp_path / "there").mkdir()
+    with monkeypatch.context() as patch:
+        fail_after(patch, 6)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "here/run", local=True)
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path / "there")
+        if last_call is None:
+            fedrf.run(resume=f"{store}/run", local=True)
+        else:
+            fail_after(patch, last_call)
+            with pytest.raises(RunFailedError):
+                fedrf.run(resume=f"{store}/run", local=True)
+    result = fedrf.run(resume=tmp_path / "here/run", local=True)
+    assert result.finished
+    assert distinct(result.folder) == sorted(expected[2], key=json.dumps)
+    assert stored()["metrics.jsonl"] == (result.folder / "metrics.jsonl").read_bytes()
+    assert (result.folder / "predictions.csv").read_bytes() == expected[1]
+    assert weights_of(stored()) == expected[0]
+
+
+def test_figures_that_are_missing_are_an_error_and_no_gap(tmp_path, monkeypatch):
+    run, keys = tmp_path / "run", {**SYNC, "federation.checkpoint_seconds": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+        fedrf.run(None, {**keys, "train.rounds": 200}, out=run, local=True, observe=lambda rows: len(rows) > 0)
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has 0 figures, and the checkpoint was written after \d+"):
+        fedrf.run(resume=run, local=True)
