@@ -24,6 +24,7 @@ from fedrf.federation.checkpoints import files_root
 from fedrf.files import write_atomically
 from fedrf.ownership import Owner, RunTakenOverError
 from fedrf.protocol.messages import COUNTING_FIGURES
+from fedrf.store import files_in
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class RunFolder:
 
     @classmethod
     def check_store(cls, config: Config, out: Path) -> None:
-        """Raise a `ValueError` if `track.storage` cannot be used, or has a run of the same name."""
+        """Raise a `ValueError` if `track.storage` has a run of the same name."""
         root = files_root(out.resolve(), config.track.storage)
-        if root != out.resolve() and root.exists() and any(root.iterdir()):
+        if root != out.resolve() and files_in(root, "*"):
             raise ValueError(f"track.storage: {root} already holds a run; continue it with --resume {root}")
 
     @classmethod

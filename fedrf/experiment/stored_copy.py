@@ -20,7 +20,7 @@ from fedrf.errors import reason
 from fedrf.experiment.results import RunFolder
 from fedrf.federation.checkpoints import files_root
 from fedrf.ownership import LEASE_SECONDS, RunTakenOverError
-from fedrf.store import delete, folder_at, read_whole, write_whole
+from fedrf.store import delete, read_whole, usable_folder_at, write_whole
 
 RECORDS = ("metrics.jsonl", "run.log", "summary.json", "report.html")
 COPIED = ("config.yaml", *RECORDS)
@@ -106,7 +106,7 @@ def fetch_run(url: str, runs: Path) -> Path:
 
     Its checkpoints are then read from the URL, also if they have been moved there from another store.
     """
-    root = folder_at(url.rstrip("/"))
+    root = usable_folder_at(url.rstrip("/"))
     path, config = runs / root.name, _config_at(root, url)
     if (path / "config.yaml").exists() and RunFolder(path).plain_config() != config:
         raise ValueError(f"--resume: {path} holds another run; move it, or call from another folder")

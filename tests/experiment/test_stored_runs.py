@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -9,7 +10,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 import fedrf
 from fedrf.errors import RunFailedError
 from fedrf.experiment import stored_copy
+from fedrf.experiment.resolve import resolve_config
 from fedrf.experiment.results import RunFolder
+from fedrf.federation.checkpoints import files_root
 from fedrf.federation.coordinator import Coordinator
 from fedrf.store import folder_at, write_whole
 from tests.cli.calls import call
@@ -155,7 +158,7 @@ class Outage:
 
     def __init__(self, monkeypatch, failures):
         self.left, self.failed = failures, 0
-        for name in ("_open", "_rm_file" if hasattr(MemoryFileSystem, "_rm_file") else "_rm", "ls"):
+        for name in ("exists", "_open", "_rm_file" if hasattr(MemoryFileSystem, "_rm_file") else "_rm", "ls"):
             if hasattr(MemoryFileSystem, name):
                 monkeypatch.setattr(MemoryFileSystem, name, self.failing(getattr(MemoryFileSystem, name)))
 
@@ -184,6 +187,32 @@ def test_a_store_that_fails_for_a_moment_changes_nothing(tmp_path, monkeypatch, 
     assert weights_of(stored()) == expected[0]
     assert stored()["predictions.csv"] == expected[1]
     assert result.summary["failures"] == []
+
+
+def test_a_store_that_fails_when_a_run_starts_is_asked_again(tmp_path, monkeypatch, store, expected):
+    monkeypatch.setattr("fedrf.store.PAUSES", (0.0,) * 5)
+    outage = Outage(monkeypatch, failures=2)
+    make = Coordinator.__init__
+
+    def fail(*arguments):
+        outage.left = 2  # while the coordinator and the clients start
+        make(*arguments)
+
+    monkeypatch.setattr(Coordinator, "__init__", fail)
+    fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "run", local=True)
+    assert outage.failed == 4
+    assert weights_of(stored()) == expected[0]
+
+
+def test_the_folder_of_a_run_is_named_without_a_call_to_the_store(monkeypatch, store):
+    monkeypatch.setattr("fedrf.store.PAUSES", ())
+    outage = Outage(monkeypatch, failures=-1)
+    assert str(files_root(Path("runs/run"), store)).endswith("bucket/runs/run")
+    assert outage.failed == 0
+    with pytest.raises(
+        ValueError, match=r"track\.storage=.*: cannot be used \(RuntimeError: the store does not answer"
+    ):
+        resolve_config(None, {**SYNC, "track.storage": store})
 
 
 def test_a_store_that_fails_for_good_ends_the_run_with_one_line(tmp_path, monkeypatch, store, expected):
@@ -259,11 +288,13 @@ def test_a_local_run_that_another_machine_continued_takes_its_figures_from_the_s
 ):
     """One that the other machine has interrupted again, or finished."""
     monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+    keys = {**SYNC, "track.storage": store, "federation.delays": {"street": 0.05}}  # slow, so that figures are copied
     (tmp_path / "there").mkdir()
     with monkeypatch.context() as patch:
         fail_after(patch, 6)
         with pytest.raises(RunFailedError):
-            fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "here/run", local=True)
+            fedrf.run(None, keys, out=tmp_path / "here/run", local=True)
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path / "there")
         if last_call is None:
@@ -281,10 +312,14 @@ def test_a_local_run_that_another_machine_continued_takes_its_figures_from_the_s
 
 
 def test_figures_that_are_missing_are_an_error_and_no_gap(tmp_path, monkeypatch):
-    run, keys = tmp_path / "run", {**SYNC, "federation.checkpoint_seconds": 0}
-    with monkeypatch.context() as patch:
-        patch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
-        fedrf.run(None, {**keys, "train.rounds": 200}, out=run, local=True, observe=lambda rows: len(rows) > 0)
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+    run, seen = tmp_path / "run", []
+
+    def has_several_polls(rows):
+        seen.extend([1] if rows else [])
+        return len(seen) >= 3
+
+    fedrf.run(None, {**SYNC, "train.rounds": 500}, out=run, local=True, observe=has_several_polls)
     (run / "metrics.jsonl").unlink()
     with pytest.raises(ValueError, match=r"metrics\.jsonl has 0 figures, and the checkpoint was written after \d+"):
         fedrf.run(resume=run, local=True)
