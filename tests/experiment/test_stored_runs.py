@@ -39,6 +39,11 @@ def rows(folder):
     return [{key: row[key] for key in row if key not in timings} for row in RunFolder(folder).rows()]
 
 
+def distinct(folder):
+    """The figures of a run, in any order."""
+    return sorted(rows(folder), key=json.dumps)
+
+
 def stored():
     """What is in the store, by name below the run."""
     return {name.partition("/run/")[2]: file.getvalue() for name, file in MemoryFileSystem.store.items()}
@@ -215,6 +220,29 @@ def test_the_folder_of_a_run_is_named_without_a_call_to_the_store(monkeypatch, s
         resolve_config(None, {**SYNC, "track.storage": store})
 
 
+def test_a_copy_that_fails_is_noted_and_made_later(tmp_path, monkeypatch, store, expected):
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+    write, failed = stored_copy.write_whole, []
+
+    def failing(path, content):
+        if path.name == "metrics.jsonl" and content and len(failed) < 3:
+            failed.append(path)
+            raise OSError(f"track.storage: {path} cannot be used (the store does not answer)")
+        write(path, content)
+
+    monkeypatch.setattr(stored_copy, "write_whole", failing)
+    keys = {**SYNC, "track.storage": store, "federation.delays": {"street": 0.05}}
+    result = fedrf.run(None, keys, out=tmp_path / "run", local=True)
+    assert len(failed) == 3
+    (failure,) = result.summary["failures"]
+    assert failure.startswith(
+        "not copied for now: track.storage: memory://bucket/runs/run/metrics.jsonl cannot be used"
+    )
+    assert stored()["metrics.jsonl"] == (result.folder / "metrics.jsonl").read_bytes()
+    assert distinct(result.folder) == sorted(expected[2], key=json.dumps)
+
+
 def test_a_store_that_fails_for_good_ends_the_run_with_one_line(tmp_path, monkeypatch, store, expected):
     monkeypatch.setattr("fedrf.store.PAUSES", (0.0,))
 
@@ -275,11 +303,6 @@ def test_a_run_that_was_moved_to_another_store_reads_its_checkpoints_there(tmp_p
     assert result.summary["rounds"] == SYNC["train.rounds"]
     assert weights_of(stored()) == expected[0]
     assert all(name.startswith("/other/place/run/") for name in MemoryFileSystem.store)
-
-
-def distinct(folder):
-    """The figures of a run, in any order."""
-    return sorted(rows(folder), key=json.dumps)
 
 
 @pytest.mark.parametrize("last_call", [24, None])
