@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fedrf.archive import pack, unpack
 from fedrf.errors import reason
 from fedrf.files import write_atomically
-from fedrf.models.devices import driver_version
+from fedrf.models.devices import driver_version, has_nvidia_device
 from fedrf.models.trunk_cache import cache_folder
 
 PACKAGES = ("fedrf", "torch", "ray")
@@ -47,6 +47,8 @@ class NodeReport(NamedTuple):
         Whether the node sees the driver's working folder.
     run_problem
         Why a small run failed on the device, or nothing.
+    has_unused_gpu
+        Whether no GPU was wanted, and the node has one.
     """
 
     device: str
@@ -59,6 +61,7 @@ class NodeReport(NamedTuple):
     cache_free_bytes: int
     shares_folder: bool
     run_problem: str
+    has_unused_gpu: bool = False
 
 
 SmallRun = Callable[[str], str]  # runs a federation on an accelerator, and returns what went wrong
@@ -82,11 +85,12 @@ def report(wants_gpu: bool, folder: Path, name: str, run: SmallRun = lambda acce
 
     accelerator = "cuda" if wants_gpu else "cpu"
     device, problem = _try_device(accelerator)
+    driver = driver_version()
     shm, cache = Path("/dev/shm"), cache_folder()
     return NodeReport(
         device,
         problem,
-        driver_version() if wants_gpu else "",
+        driver,
         torch.version.cuda or "",
         versions(),
         shutil.disk_usage(shm).total if shm.is_dir() else None,
@@ -94,6 +98,7 @@ def report(wants_gpu: bool, folder: Path, name: str, run: SmallRun = lambda acce
         shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free,
         _try_checkpoint(folder, name),
         run(accelerator) if device and not problem else "",
+        not wants_gpu and (bool(driver) or has_nvidia_device()),
     )
 
 
