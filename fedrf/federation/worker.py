@@ -25,6 +25,7 @@ from fedrf.federation.predictions import predictions_table
 from fedrf.federation.storage import storage_of
 from fedrf.models.arithmetic import arithmetic
 from fedrf.models.devices import Device, choose_device
+from fedrf.models.precision import check_precision
 
 
 def run_client(
@@ -55,6 +56,7 @@ def run_client(
     warnings.filterwarnings("ignore", module="lightning.*")
     channel = Channel(info, send, config.train.rounds)
     device = choose_device(config.resources, reserved_gpus, num_sharing)
+    check_precision(config, device.torch)  # before all features are computed
     pause = pause_between_beats(config.federation.deadline)
     try:
         with heartbeat(channel.beat, pause):
