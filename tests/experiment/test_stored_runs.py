@@ -8,6 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import fedrf
+from fedrf.config.loader import load_config
 from fedrf.errors import RunFailedError
 from fedrf.experiment import stored_copy
 from fedrf.experiment.resolve import resolve_config
@@ -346,3 +347,20 @@ def test_figures_that_are_missing_are_an_error_and_no_gap(tmp_path, monkeypatch)
     (run / "metrics.jsonl").unlink()
     with pytest.raises(ValueError, match=r"metrics\.jsonl has 0 figures, and the checkpoint was written after \d+"):
         fedrf.run(resume=run, local=True)
+
+
+def test_a_slash_at_the_end_of_the_url_changes_nothing(tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    keys = {**SYNC, "track.storage": f"{store}/"}
+    with monkeypatch.context() as patch:
+        fail_after(patch, 6)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, keys, out=tmp_path / "runs/run", local=True)
+    result = fedrf.run(resume=f"{store}/run/", local=True)
+    assert result.finished
+    assert result.config.track.storage == store
+
+
+@pytest.mark.parametrize("url", ["memory://", "file:///"])
+def test_the_root_of_a_store_is_a_folder(url):
+    assert load_config(None, {"track.storage": url}).track.storage == url
