@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrf.config.registry import REGISTRIES
 from fedrf.config.schema import Config
-from fedrf.data.domains import clients_of
+from fedrf.data.domains import clients_of, found_here
 from fedrf.experiment.disk import check_writable
 from fedrf.experiment.driver import Experiment, Observer
 from fedrf.experiment.resolve import check_files, resolve_config, warnings_about
@@ -80,6 +80,8 @@ def run(
             RunFolder.check_unused(new)
     is_here = local or not (session or address or os.environ.get("RAY_ADDRESS"))
     if is_here:  # clients read files of this machine
+        if resume is not None:
+            config = config.model_copy(update={"data": found_here(config.data)})
         check_files(config)
     if resume is None:
         for text in warnings_about(config):

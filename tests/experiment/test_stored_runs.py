@@ -18,6 +18,7 @@ from fedrf.federation.coordinator import Coordinator
 from fedrf.store import folder_at, write_whole
 from tests.cli.calls import call
 from tests.conftest import SYNC, final_weights
+from tests.data.layouts import write_office31_decaf6
 
 
 @pytest.fixture
@@ -364,3 +365,25 @@ def test_a_slash_at_the_end_of_the_url_changes_nothing(tmp_path, monkeypatch, st
 @pytest.mark.parametrize("url", ["memory://", "file:///"])
 def test_the_root_of_a_store_is_a_folder(url):
     assert load_config(None, {"track.storage": url}).track.storage == url
+
+
+def test_a_built_in_data_set_may_be_elsewhere_on_another_machine(tmp_path, monkeypatch, store):
+    (tmp_path / "old").mkdir()
+    write_office31_decaf6(tmp_path / "old")
+    data = {"data.name": "office31-decaf6", "data.root": str(tmp_path / "old"), "data.target": "webcam"}
+    keys = {**SYNC, **data, "data.allow_partial": True, "model.extractor": "identity", "track.storage": store}
+    undisturbed = fedrf.run(None, {**keys, "track.storage": ""}, out=tmp_path / "undisturbed", local=True)
+    with monkeypatch.context() as patch:
+        fail_after(patch, 5)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, keys, out=tmp_path / "here/run", local=True)
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDRF_DATA", raising=False)
+    with pytest.raises(ValueError, match="old: no such folder"):
+        fedrf.run(resume=f"{store}/run", local=True)
+    monkeypatch.setenv("FEDRF_DATA", str(tmp_path / "new"))
+    result = fedrf.run(resume=f"{store}/run", local=True)
+    assert result.finished
+    assert result.config.digest == undisturbed.config.digest
+    assert weights_of(stored()) == final_weights(undisturbed)
