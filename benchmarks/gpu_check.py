@@ -7,8 +7,11 @@ It prints what `fedrf doctor` finds, then a line for each check, which ends with
     train.precision=tf32: target accuracy 0.xxx, n s: ok
     train.precision=bf16-mixed: target accuracy 0.xxx, n s: ok
     train.precision=16-mixed: target accuracy 0.xxx, n s: ok
+    method=f-dann, train.precision=32: target accuracy 0.xxx, n s: ok
+    method=f-dann, train.precision=16-mixed: target accuracy 0.xxx, n s: ok
 
-A precision fails if its accuracy is more than 0.1 from that with the first. The exit code is 1 if a line failed, or if
+`f-dann` has two optimisers, whose losses are scaled one after the other. A precision fails if its accuracy is more than
+0.1 from that with the first of the same method. The exit code is 1 if a line failed, or if
 there is no GPU that can be used; then the only line says why.
 """
 
@@ -41,8 +44,11 @@ SETTINGS = {
     "track.evaluate_every": 10,
 }
 ON_GPU = {"resources.accelerator": "cuda"}
-PRECISIONS = [{"train.precision": precision} for precision in ("32", "tf32", "bf16-mixed", "16-mixed")]
-LARGEST_DIFFERENCE = 0.1  # of accuracies, from that with the first precision
+GROUPS = [
+    [{"train.precision": precision} for precision in ("32", "tf32", "bf16-mixed", "16-mixed")],
+    [{"method": "f-dann", "train.precision": precision} for precision in ("32", "16-mixed")],
+]
+LARGEST_DIFFERENCE = 0.1  # of accuracies, from the first of a group
 Settings = Mapping[str, Any]
 
 
@@ -54,7 +60,7 @@ def missing_gpu() -> str:
 
 
 def check_runs(
-    session: RaySession, folder: Path, settings: Settings, precisions: list[Settings]
+    session: RaySession, folder: Path, settings: Settings, groups: list[list[Settings]]
 ) -> Iterator[tuple[str, bool]]:
     """Run the federations below a folder; yield a line for each check, and whether it is passed."""
 
@@ -65,12 +71,18 @@ def check_runs(
     fixed = {"model.extractor": "gradients"}
     first, second = (final_weights(run(name, **fixed)) for name in ("first", "second"))
     yield "two sync runs with the same seed end with the same bits", bool(first) and first == second
+    for group in groups:
+        results = (run("-".join(map(str, changed.values())) or "unchanged", **changed) for changed in group)
+        yield from _compare(group, results)
+
+
+def _compare(group: list[Settings], results: Iterator[RunResult]) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each run of a group, and whether its accuracy is close to that of the first."""
     accuracies = []
-    for number, precision in enumerate(precisions):
-        result = run(f"precision{number}", **precision)
+    for changed, result in zip(group, results, strict=True):
         accuracies.append(result.summary["target_accuracy"]["final"])
         is_close = abs(accuracies[-1] - accuracies[0]) <= LARGEST_DIFFERENCE
-        keys = ", ".join(f"{key}={value}" for key, value in precision.items())
+        keys = ", ".join(f"{key}={value}" for key, value in changed.items())
         seconds = result.summary["seconds"]["total"]
         yield f"{keys}: target accuracy {accuracies[-1]:.3f}, {seconds:.1f} s", result.finished and is_close
 
@@ -90,7 +102,7 @@ def main() -> int:
     print_checks(run_checks(), Console())
     passed = True
     with TemporaryDirectory() as folder, RaySession() as session:
-        for line, is_ok in check_runs(session, Path(folder), ON_GPU, PRECISIONS):
+        for line, is_ok in check_runs(session, Path(folder), ON_GPU, GROUPS):
             print(f"{line}: {'ok' if is_ok else 'FAILED'}", flush=True)
             passed &= is_ok
     return 0 if passed else 1

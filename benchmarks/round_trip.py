@@ -117,10 +117,14 @@ def bare_calls(size: str) -> list[float]:
     hub = ray.remote(Hub).options(num_cpus=0).remote()
     callers = [ray.remote(Caller).options(num_cpus=0).remote() for _ in CLIENTS]
     import psutil
-    ps=lambda: {p.pid:sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True)}
-    ray.get([caller.run.remote(hub, 8, 3) for caller in callers]); A=ps()
+
+    ps = lambda: {p.pid: sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True)}
+    ray.get([caller.run.remote(hub, 8, 3) for caller in callers])
+    A = ps()
     runs = ray.get([caller.run.remote(hub, 8 * num_features * dim, ROUNDS) for caller in callers])
-    B=ps(); global CPU; CPU=1000*sum(B[k]-A.get(k,0) for k in B)/ROUNDS
+    B = ps()
+    global CPU
+    CPU = 1000 * sum(B[k] - A.get(k, 0) for k in B) / ROUNDS
     for actor in (hub, *callers):
         ray.kill(actor)
     times: list[float] = np.mean(runs, axis=0).tolist()

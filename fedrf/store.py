@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fedrf.errors import reason
 from fedrf.files import write_atomically
@@ -20,17 +20,25 @@ T = TypeVar("T")
 
 
 def folder_at(url: str) -> Path:
-    """Return a folder on a disk or in an object store; a `ValueError` if no installed package knows the store."""
+    """Return a folder on a disk or in an object store; the store is not asked for anything."""
     from upath import UPath  # takes a while, and most runs have no store
 
     if url.startswith(("file://", "local://")):
         return Path(url.partition("://")[2])
+    # Without a cache of listings, which would not show what other processes write.
+    return cast(Path, UPath(url, use_listings_cache=False))
+
+
+def usable_folder_at(url: str) -> Path:
+    """Return a folder; a `ValueError` if no installed package knows its store, or the store gives no answer."""
     try:
-        # Without a cache of listings, which would not show what other processes write.
-        folder = cast(Path, UPath(url, use_listings_cache=False))
-        folder.exists()
+        folder = folder_at(url)
+        if not is_on_disk(folder):
+            cast(Any, folder).fs  # noqa: B018  # imports the package of the store
+        _repeatedly(folder, folder.exists)
     except Exception as error:  # packages of stores have errors of their own, such as for credentials
-        raise ValueError(f"track.storage={url}: cannot be used ({type(error).__name__}: {reason(error)})") from error
+        cause = error.__cause__ or error
+        raise ValueError(f"track.storage={url}: cannot be used ({type(cause).__name__}: {reason(cause)})") from error
     return folder
 
 

@@ -22,9 +22,9 @@ MARKS = {"ok": "[green]ok[/]", "missing": "[yellow]missing[/]", "problem": "[red
 def doctor(data_root: DataRoot = None, address: Address = None, json_output: JsonOutput = False) -> None:
     """Show what this machine or cluster can run, what is missing, and what to do about it.
 
-    Nothing is started, downloaded or changed. On a Ray cluster a small task runs on every node with GPUs, or on every
-    node if there are none: a matrix product, an exchange with this node, a checkpoint in the working folder, and a
-    federation of two rounds. Each node gets a verdict. Exit code 1 if fedrf cannot run because of a problem.
+    Nothing is started, downloaded or changed. On a Ray cluster a small task runs on every node that can hold
+    clients: a matrix product, an exchange with this node, a checkpoint in the working folder, and a federation of two
+    rounds, on a GPU if Ray sees one. Each node gets a verdict. Exit code 1 if fedrf cannot run because of a problem.
 
     Example: `fedrf doctor --data-root ~/datasets --address 10.0.0.1:6379`
     """

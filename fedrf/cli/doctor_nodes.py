@@ -12,7 +12,7 @@ from fedrf.runtime.node_report import NodeReport, versions
 from fedrf.runtime.ray import CheckedNode, check_nodes
 
 MIN_DRIVER = {"12": 525, "13": 580}  # of NVIDIA, by the major version of CUDA
-SMALL_RUN = {"method": "fedrf-plus", "data.samples": 40, "train.rounds": 2, "adapt.steps": 1, "track.evaluate_every": 1}
+SMALL_RUN = {"data.samples": 40, "train.rounds": 2, "adapt.steps": 1, "track.evaluate_every": 1}
 
 
 def node_checks(address: str) -> Iterator[Check]:
@@ -56,6 +56,8 @@ def verdict(node: CheckedNode, expected: dict[str, str]) -> Check:
 
 def _device(report: NodeReport) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the device, and what to do."""
+    if report.has_unused_gpu:
+        yield "Ray sees no GPU, and the node has one", "ray start without --num-gpus=0; containers need --gpus all"
     if report.device:
         if report.device_problem:
             yield f"{report.device}: {report.device_problem}", "replace the device, or take the node out of the cluster"
@@ -66,7 +68,7 @@ def _device(report: NodeReport) -> Iterator[tuple[str, str]]:
     found = f"no usable GPU: {report.device_problem.rstrip('.')} (driver {report.driver or 'none'}, {torch})"
     driver = MIN_DRIVER.get(report.cuda.partition(".")[0])
     wanted = f"a driver >= {driver}, and containers with --gpus all" if driver else "wheels of torch with CUDA"
-    yield found, f"the node needs {wanted}; on CPUs: ray start --num-gpus=0, or resources.gpus_per_client=0"
+    yield found, f"the node needs {wanted}; on CPUs: resources.gpus_per_client=0"
 
 
 def _others(node: CheckedNode, report: NodeReport, expected: dict[str, str]) -> Iterator[tuple[str, str]]:

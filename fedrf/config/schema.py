@@ -281,7 +281,7 @@ class ResourcesConfig(Section):
 def _check_storage(url: str) -> str:
     if url and "://" not in url:
         raise ValueError("must be a URL such as s3://bucket/runs, gs://bucket/runs or file:///mnt/runs")
-    return url
+    return url if url.endswith("://") or url == "file:///" else url.rstrip("/")
 
 
 class SimulationConfig(Section):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -31,6 +32,14 @@ def resolve_data(config: DataConfig) -> DataConfig:
     if dataset.user_defined and resolved.classes is None:
         resolved = resolved.model_copy(update={"classes": dataset.classes(resolved)})
     return resolved
+
+
+def found_here(config: DataConfig) -> DataConfig:
+    """Return the settings of a built-in data set with $FEDRF_DATA as its root, if this machine lacks the old one."""
+    here = data_root()
+    if config.root is None or here is None or Path(config.root).is_dir() or DATASETS.find(config.name).user_defined:
+        return config
+    return config.model_copy(update={"root": str(here.resolve())})
 
 
 def sources_and_target(config: DataConfig) -> tuple[tuple[str, ...], str]:

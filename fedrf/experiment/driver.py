@@ -64,6 +64,7 @@ class Experiment:
         self.restarts = Restarts(config.resources.max_restarts)
         self.stopping = False
         self.next_row = 0
+        self.is_copied = True
 
     def run(self, make: Callable[..., Federation]) -> RunResult:
         """Run to the end; a summary is written after a failure or Ctrl-C too.
@@ -240,6 +241,16 @@ class Experiment:
         self._start_client(federation, name, ClientFiles(self.root, name).newest())
         return True
 
+    def _update_copy(self) -> None:
+        """Copy files to the store; what fails is tried again at the next poll, and at the end it fails the run."""
+        try:
+            self.copy.update(self.next_row)
+            self.is_copied = True
+        except OSError as error:
+            if self.is_copied:
+                self._fail(f"not copied for now: {reason(error)}")
+            self.is_copied = False
+
     def _poll(self, federation: Federation, tracker: Tracker, display: Display) -> bool:
         """Record new figures; tell whether the observer wants to stop."""
         # The coordinator keeps rows until they are where a run is continued from.
@@ -249,7 +260,7 @@ class Experiment:
         self.folder.owner.fence.check()
         self.folder.append_rows(rows)
         self.next_row += len(rows)
-        self.copy.update(self.next_row)
+        self._update_copy()
         tracker.log(rows)
         display.update(self.status)
         if self.status.broken:

@@ -12,7 +12,7 @@ from fedrf.config.schema import WEIGHTS, Config, ModelConfig
 from fedrf.data.domains import clients_of, locate_all, resolve_data
 from fedrf.data.preflight import check_clients
 from fedrf.experiment.tracking import check_tracking
-from fedrf.store import folder_at
+from fedrf.store import usable_folder_at
 
 
 def resolve_config(
@@ -25,7 +25,7 @@ def resolve_config(
     _check_client_names(config)
     check_tracking(config)
     if config.track.storage:
-        folder_at(config.track.storage)
+        usable_folder_at(config.track.storage)
     return config
 
 

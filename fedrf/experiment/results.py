@@ -24,6 +24,7 @@ from fedrf.federation.checkpoints import files_root
 from fedrf.files import write_atomically
 from fedrf.ownership import Owner, RunTakenOverError
 from fedrf.protocol.messages import COUNTING_FIGURES
+from fedrf.store import files_in
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class RunFolder:
 
     @classmethod
     def check_store(cls, config: Config, out: Path) -> None:
-        """Raise a `ValueError` if `track.storage` cannot be used, or has a run of the same name."""
+        """Raise a `ValueError` if `track.storage` has a run of the same name."""
         root = files_root(out.resolve(), config.track.storage)
-        if root != out.resolve() and root.exists() and any(root.iterdir()):
+        if root != out.resolve() and files_in(root, "*"):
             raise ValueError(f"track.storage: {root} already holds a run; continue it with --resume {root}")
 
     @classmethod
@@ -141,6 +142,11 @@ class RunFolder:
         path = self.path / "summary.json"
         return json.loads(path.read_text()) if path.exists() else None
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is complete."""
+        return (self.read_summary() or {}).get("status") == "finished"
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write summary.json."""
         self.owner.fence.check()
@@ -148,10 +154,21 @@ class RunFolder:
         write_atomically(self.path / "summary.json", lambda path: path.write_text(text))
 
     def keep_rows(self, count: int) -> None:
-        """Drop figures after the first `count`, which a resumed run will write again."""
+        """Drop figures after the first `count`, which a resumed run will write again.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer.
+        """
         self.owner.fence.check()
-        lines = self._whole_lines()[:count]
-        write_atomically(self.metrics, lambda path: path.write_text("".join(lines)))
+        lines = self._whole_lines()
+        if len(lines) < count:
+            raise ValueError(
+                f"{self.metrics} has {len(lines)} figures, and the checkpoint was written after {count}: put the whole "
+                "file back, or start a new run"
+            )
+        write_atomically(self.metrics, lambda path: path.write_text("".join(lines[:count])))
 
     def append_rows(self, rows: Collection[dict[str, Any]]) -> None:
         """Append figures, one line each."""

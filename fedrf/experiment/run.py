@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedrf.config.registry import REGISTRIES
 from fedrf.config.schema import Config
-from fedrf.data.domains import clients_of
+from fedrf.data.domains import clients_of, found_here
 from fedrf.experiment.disk import check_writable
 from fedrf.experiment.driver import Experiment, Observer
 from fedrf.experiment.resolve import check_files, resolve_config, warnings_about
 from fedrf.experiment.results import RunFolder, RunResult
-from fedrf.experiment.stored_copy import fetch_run
+from fedrf.experiment.stored_copy import fetch_newer, fetch_run
 from fedrf.runtime.base import Federation
 from fedrf.runtime.local import LocalFederation
 
@@ -65,10 +65,13 @@ def run(
         is_stored = "://" in str(resume)
         folder = RunFolder.open(fetch_run(str(resume), Path("runs")) if is_stored else Path(resume))
         _check_working_directory(folder)
-        config, done = folder.config(), folder.read_summary()
-        if done is not None and done["status"] == "finished":
-            return RunResult(folder.path, config, done)
-        check_writable("--resume", folder.path)
+        config = folder.config()
+        if not folder.is_finished:
+            check_writable("--resume", folder.path)
+            if not is_stored:
+                fetch_newer(folder, config.track.storage)
+        if folder.is_finished:
+            return RunResult(folder.path, config, folder.read_summary() or {})
     else:
         config = resolve_config(recipe, overrides, seed=seed)
         if new is None:
@@ -80,6 +83,8 @@ def run(
         raise ValueError(f"simulation.enabled=true runs in one process: --address is not allowed; got {address}")
     is_here = local or is_simulated or not (session or address or os.environ.get("RAY_ADDRESS"))
     if is_here:  # clients read files of this machine
+        if resume is not None:
+            config = config.model_copy(update={"data": found_here(config.data)})
         check_files(config)
     if resume is None:
         for text in warnings_about(config):

@@ -18,10 +18,12 @@ import yaml
 
 from fedrf.errors import reason
 from fedrf.experiment.results import RunFolder
+from fedrf.federation.checkpoints import files_root
 from fedrf.ownership import LEASE_SECONDS, RunTakenOverError
-from fedrf.store import delete, folder_at, read_whole, write_whole
+from fedrf.store import delete, read_whole, usable_folder_at, write_whole
 
-COPIED = ("config.yaml", "metrics.jsonl", "run.log", "summary.json", "report.html")
+RECORDS = ("metrics.jsonl", "run.log", "summary.json", "report.html")
+COPIED = ("config.yaml", *RECORDS)
 OWNER = "driver.json"
 UPDATE_SECONDS = 10.0
 
@@ -104,18 +106,42 @@ def fetch_run(url: str, runs: Path) -> Path:
 
     Its checkpoints are then read from the URL, also if they have been moved there from another store.
     """
-    root = folder_at(url.rstrip("/"))
+    root = usable_folder_at(url.rstrip("/"))
     path, config = runs / root.name, _config_at(root, url)
     if (path / "config.yaml").exists() and RunFolder(path).plain_config() != config:
         raise ValueError(f"--resume: {path} holds another run; move it, or call from another folder")
-    owner = _owner(root)
-    if owner and not _is_free(owner):
-        raise ValueError(f"--resume: {url} is in use by a driver on {owner['host']}; wait for that run, or end it")
+    _check_free(root)
     path.mkdir(parents=True, exist_ok=True)
     with RunFolder(path).claim():
         _copy(root, path, COPIED)
         write_whole(path / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
     return path
+
+
+def fetch_newer(folder: RunFolder, storage: str) -> None:
+    """Copy the driver's files of a run from its store if another machine has continued the run since."""
+    root = files_root(folder.path, storage)
+    if root == folder.path or _has_log_of(folder, root):
+        return
+    _check_free(root)
+    with RunFolder(folder.path).claim():
+        _copy(root, folder.path, (*RECORDS, "predictions.csv"))
+
+
+def _has_log_of(folder: RunFolder, root: Path) -> bool:
+    """Tell whether the log of a run directory goes on from the log in a store, which only this directory wrote then."""
+    log = folder.path / "run.log"
+    try:
+        return (log.read_bytes() if log.exists() else b"").startswith(read_whole(root / log.name))
+    except FileNotFoundError:  # the store has no log
+        return True
+
+
+def _check_free(root: Path) -> None:
+    """Raise a `ValueError` if a driver on another machine uses a run in a store."""
+    owner = _owner(root)
+    if owner and not _is_free(owner):
+        raise ValueError(f"--resume: {root} is in use by a driver on {owner['host']}; wait for that run, or end it")
 
 
 def _config_at(root: Path, url: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ class CheckpointVersions:
         self._snapshot = snapshot
         self._kept = [dict(saved)] if saved else []
         self._content: bytes | None = None
-        self._began = time.monotonic()
+        self._began, self._writing = time.monotonic(), asyncio.Lock()
 
     def begin(self, force: bool = False) -> None:
         """Begin a version if it is time: replies carry its number from now on, and clients save when they see it."""
@@ -47,15 +48,24 @@ class CheckpointVersions:
         """Record that a client has saved."""
         self.saved[client] = version
 
-    def commit_if_complete(self, expected: set[str]) -> None:
-        """Make the version valid if all expected clients have saved it.
+    async def commit_if_complete(self, expected: set[str]) -> None:
+        """Make the version valid if all expected clients have saved it, and return when it is written.
 
-        A client that has left keeps its older file, from which it is started again.
+        Other calls are answered meanwhile, because a store can take long. A client that has left keeps its older file,
+        from which it is started again.
         """
-        if self._content is not None and all(self.saved.get(name) == self.number for name in expected):
-            self.files.save(self.number, self._content, self.saved)
-            self._kept = [*self._kept, dict(self.saved)][-KEPT_VERSIONS:]
-            self._content = None
+        if not self._is_complete(expected):
+            return
+        async with self._writing:
+            if self._content is not None and self._is_complete(expected):  # otherwise another call has written it
+                number, saved = self.number, dict(self.saved)
+                await asyncio.to_thread(self.files.save, number, self._content, saved)
+                self._kept = [*self._kept, saved][-KEPT_VERSIONS:]
+                if self.number == number:  # otherwise the next version has begun
+                    self._content = None
+
+    def _is_complete(self, expected: set[str]) -> bool:
+        return self._content is not None and all(self.saved.get(name) == self.number for name in expected)
 
     def oldest_needed(self, client: str) -> int:
         """Return the oldest file of a client that a valid version refers to."""

@@ -90,7 +90,7 @@ def damage(path: Path) -> str:
 
 def keep_final_weights(run: Path, client: str) -> None:
     """Delete all checkpoints of a finished run except the final weights of one client."""
-    for path in (run / "checkpoints").glob("*/*"):
+    for path in files_in(run / "checkpoints", "*/*"):
         if path != ClientFiles(run, client).final:
             delete(path)
 

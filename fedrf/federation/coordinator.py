@@ -206,7 +206,7 @@ class Coordinator:
         if not 1 <= version <= self.versions.number:
             raise BadMessageError(f"{sender} has saved version {version}; the newest is {self.versions.number}")
         self.versions.note_saved(sender, version)
-        self.versions.commit_if_complete(self.roster.expected())
+        await self.versions.commit_if_complete(self.roster.expected())
         oldest = self.versions.oldest_needed(sender)
         self.uploads.prune(sender, oldest)
         return oldest
@@ -222,7 +222,7 @@ class Coordinator:
     async def finish(self, sender: str) -> None:
         """Record that a client has done all its rounds."""
         self.roster.finished.add(sender)
-        self._recheck()
+        await self._recheck()
 
     # Calls of the driver
 
@@ -246,7 +246,7 @@ class Coordinator:
             return False
         self.roster.present.discard(sender)
         self.state.ledger.record_failure(f"{sender} left in round {self.state.rounds.get(sender, 0)}: {reason}")
-        self._recheck()
+        await self._recheck()
         return True
 
     async def _leave_late(self, sender: str, reason: str) -> None:
@@ -254,11 +254,11 @@ class Coordinator:
         if self.liveness.is_late(sender):
             await self.leave(sender, reason)
 
-    def _recheck(self) -> None:
+    async def _recheck(self) -> None:
         """Check again who is waited for, after a client came, left or finished."""
         self.startup.recheck()
         self.rounds.recheck()
-        self.versions.commit_if_complete(self.roster.expected())
+        await self.versions.commit_if_complete(self.roster.expected())
 
     async def stop(self) -> None:
         """Ask all clients to save and stop after their current round, or at once if none has begun."""

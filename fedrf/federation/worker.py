@@ -25,6 +25,7 @@ from fedrf.federation.predictions import predictions_table
 from fedrf.federation.storage import storage_of
 from fedrf.models.arithmetic import arithmetic
 from fedrf.models.devices import Device, choose_device
+from fedrf.models.precision import check_precision
 
 
 def run_client(
@@ -70,6 +71,7 @@ def run_over(
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
     device = choose_device(config.resources, reserved_gpus, num_sharing)
+    check_precision(config, device.torch)  # before all features are computed
     try:
         channel.place(*device.place)
         with arithmetic(config, device.torch, channel.note):

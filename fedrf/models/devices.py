@@ -113,7 +113,12 @@ def _has_nvidia() -> bool:
     """Return whether the node has an NVIDIA GPU that this process may see."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     is_hidden = visible is not None and visible.strip() in ("", "-1")
-    return not is_hidden and any(Path("/dev").glob("nvidia[0-9]*"))
+    return not is_hidden and has_nvidia_device()
+
+
+def has_nvidia_device() -> bool:
+    """Return whether the node has an NVIDIA GPU, also if this process may not see it."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def driver_version() -> str:

@@ -56,10 +56,12 @@ class ScaledLosses(MixedPrecision):
         return super().state_dict()
 
 
-def precision_plugins(config: Config, device: torch.device) -> list[MixedPrecision]:
-    """Return what a trainer needs for `train.precision`; raise a `ValueError` if the device cannot do it."""
-    if config.train.precision != "16-mixed":
-        return []
-    if device.type == "cpu":
+def check_precision(config: Config, device: torch.device) -> None:
+    """Raise a `ValueError` if a device cannot compute with `train.precision`."""
+    if config.train.precision == "16-mixed" and device.type == "cpu":
         raise ValueError("train.precision=16-mixed needs an accelerator; allowed on a CPU: 32, tf32, bf16-mixed")
-    return [ScaledLosses("16-mixed", device.type)]
+
+
+def precision_plugins(config: Config, device: torch.device) -> list[MixedPrecision]:
+    """Return what a trainer needs for `train.precision`."""
+    return [ScaledLosses("16-mixed", device.type)] if config.train.precision == "16-mixed" else []

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from math import inf
 
 import numpy as np
 import torch
@@ -43,11 +44,10 @@ class TrunkRows:
         self._count, self._fetch = count, fetch
 
     @classmethod
-    def of(cls, pieces: Iterable[Tensor], count: int, device: Device = CPU) -> TrunkRows:
-        """Return rows that are in memory: in that of the device if they fit there, else in that of the host."""
+    def of(cls, pieces: Iterable[Tensor], count: int, place: torch.device = CPU.torch) -> TrunkRows:
+        """Return rows that are in the memory of a device."""
         pieces = iter(pieces)
         first, end = next(pieces), 0
-        place = device.torch if count * first[0].nbytes <= device.room else CPU.torch
         values = first.new_empty((count, *first.shape[1:]), device=place)
         for piece in chain([first], pieces):
             start, end = end, end + len(piece)
@@ -65,7 +65,7 @@ class TrunkRows:
             pieces = [
                 part[rows[indices] - end + len(part)] for part, end, indices in zip(parts, ends, positions, strict=True)
             ]
-            by_part = torch.cat([piece for piece in pieces if len(piece)] or pieces)
+            by_part = torch.cat(_on_one_device([piece for piece in pieces if len(piece)] or pieces))
             order = torch.from_numpy(np.argsort(np.concatenate(positions), kind="stable"))
             return by_part[order.to(by_part.device)]
 
@@ -132,7 +132,33 @@ def trunk_rows(
 def _from_arrays(layers: nn.Module, samples: Samples, device: Device) -> TrunkRows:
     values, layers = torch.from_numpy(samples.array()), layers.to(device.torch)
     pieces = (layers(upload(rows, device.torch)) for rows in values.split(ARRAY_BATCH_SIZE))
-    return TrunkRows.of(pieces, len(values), device)
+    first = next(pieces)
+    place = device.torch if _fits(len(values) * first[0].nbytes, device) else CPU.torch
+    return TrunkRows.of(chain([first], pieces), len(values), place)
+
+
+def _fits(nbytes: int, device: Device) -> bool:
+    """Return whether features may fill so much of the device's memory."""
+    device.release()
+    return nbytes <= device.room
+
+
+def _in_memory(
+    pieces: Callable[[], Iterable[Tensor]], count: int, nbytes: int, device: Device, limit: float
+) -> TrunkRows | None:
+    """Return rows in the memory of the device if they fit there, else in that of the host up to a limit, else None."""
+    if _fits(nbytes, device):
+        try:
+            return TrunkRows.of(pieces(), count, device.torch)
+        except torch.OutOfMemoryError:  # others have taken the memory meanwhile
+            device.release()
+    return TrunkRows.of(pieces(), count) if nbytes <= limit else None
+
+
+def _on_one_device(pieces: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors on the accelerator if one of them is there: its memory may have had no room for the others."""
+    place = next((piece.device for piece in pieces if piece.device.type != "cpu"), CPU.torch)
+    return [piece.to(place) for piece in pieces]
 
 
 def _from_disk(
@@ -161,11 +187,15 @@ def _from_disk(
         progress(len(rows), len(rows))
     assert entry is not None
     stored = entry.values()
-    if len(rows) * stored[0].nbytes > max(MEMORY_LIMIT, device.room):
-        return TrunkRows(len(rows), lambda positions: torch.from_numpy(stored[rows[positions]]))
     size = max(1, MAX_PIECE_BYTES // stored[0].nbytes)
-    pieces = (torch.from_numpy(stored[rows[start : start + size]]) for start in range(0, len(rows), size))
-    return TrunkRows.of(pieces, len(rows), device)
+
+    def pieces() -> Iterator[Tensor]:
+        return (torch.from_numpy(stored[rows[start : start + size]]) for start in range(0, len(rows), size))
+
+    kept = _in_memory(pieces, len(rows), len(rows) * stored[0].nbytes, device, MEMORY_LIMIT)
+    if kept is None:
+        return TrunkRows(len(rows), lambda positions: torch.from_numpy(stored[rows[positions]]))
+    return kept
 
 
 def _without_disk(
@@ -180,14 +210,6 @@ def _without_disk(
     if settings.cache == "off":
         return _per_batch(trunk, rows, settings, progress)
     needed = len(rows) * _rounded(trunk(rows[:1]), settings).nbytes
-    fits = settings.cache == "memory" or needed <= max(MEMORY_LIMIT, device.room)
-    if settings.cache == "disk":
-        warn(
-            f"the backbone's outputs need {needed / 1e9:.1f} GB and do not fit into FEDRF_CACHE_GB: "
-            + ("they are kept in memory" if fits else "they are computed again for every batch")
-        )
-    if not fits:
-        return _per_batch(trunk, rows, settings, progress)
     report = _throttled(progress, len(rows))
 
     def pieces() -> Iterator[Tensor]:
@@ -195,7 +217,13 @@ def _without_disk(
             yield _rounded(outputs, settings)
             report(len(outputs))
 
-    return TrunkRows.of(pieces(), len(rows), device)
+    kept = _in_memory(pieces, len(rows), needed, device, inf if settings.cache == "memory" else MEMORY_LIMIT)
+    if settings.cache == "disk":
+        warn(
+            f"the backbone's outputs need {needed / 1e9:.1f} GB and do not fit into FEDRF_CACHE_GB: "
+            + ("they are computed again for every batch" if kept is None else "they are kept in memory")
+        )
+    return _per_batch(trunk, rows, settings, progress) if kept is None else kept
 
 
 def _per_batch(trunk: Trunk, rows: Indices, settings: ModelConfig, progress: Progress) -> TrunkRows:

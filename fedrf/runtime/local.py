@@ -75,6 +75,7 @@ class LocalFederation:
         while wait(self._running, timeout=CANCEL_SECONDS).not_done:  # repeated: a client that computes calls later
             self._submit(_cancel_all()).result()
         self._executor.shutdown(wait=True)
+        self._submit(self._loop.shutdown_default_executor()).result()  # a checkpoint that is being written
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

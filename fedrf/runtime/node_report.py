@@ -46,6 +46,8 @@ class NodeReport(NamedTuple):
         Whether the node sees the driver's working folder.
     run_problem
         Why a small run failed on the device, or nothing.
+    has_unused_gpu
+        Whether no GPU was wanted, and the node has one.
     """
 
     device: str
@@ -58,6 +60,7 @@ class NodeReport(NamedTuple):
     cache_free_bytes: int
     shares_folder: bool
     run_problem: str
+    has_unused_gpu: bool = False
 
 
 SmallRun = Callable[[str], str]  # runs a federation on an accelerator, and returns what went wrong
@@ -79,15 +82,16 @@ def report(wants_gpu: bool, folder: Path, name: str, run: SmallRun = lambda acce
     """
     import torch
 
-    from fedrf.models.devices import driver_version  # imports torch, as the driver does not
+    from fedrf.models.devices import driver_version, has_nvidia_device  # imports torch, as the driver does not
 
     accelerator = "cuda" if wants_gpu else "cpu"
     device, problem = _try_device(accelerator)
+    driver = driver_version()
     shm, cache = Path("/dev/shm"), cache_folder()
     return NodeReport(
         device,
         problem,
-        driver_version() if wants_gpu else "",
+        driver,
         torch.version.cuda or "",
         versions(),
         shutil.disk_usage(shm).total if shm.is_dir() else None,
@@ -95,6 +99,7 @@ def report(wants_gpu: bool, folder: Path, name: str, run: SmallRun = lambda acce
         shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free,
         _try_checkpoint(folder, name),
         run(accelerator) if device and not problem else "",
+        not wants_gpu and (bool(driver) or has_nvidia_device()),
     )
 
 

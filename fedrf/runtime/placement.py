@@ -66,6 +66,11 @@ def compute_requirements(names: Sequence[str], resources: ResourcesConfig, nodes
 
     Of an automatic share, a process gets at most 1, and so much that all processes fit on the nodes. First each gets
     an equal part of a GPU, as large as possible; then CPUs of the nodes that have these parts.
+
+    Raises
+    ------
+    ValueError
+        If `resources.accelerator` names one that clients would not get.
     """
     each = min(len(names), resources.clients_per_actor)
     processes = ceil(len(names) / each)
@@ -74,12 +79,24 @@ def compute_requirements(names: Sequence[str], resources: ResourcesConfig, nodes
     cpus = None if resources.cpus_per_client == "auto" else resources.cpus_per_client * each
     if resources.gpus_per_client == "auto":
         gpus = packing.largest_gpus(cpus or MIN_CPUS) or _equal_part(processes, nodes)
+        _check_accelerator(resources, gpus)
     else:
         gpus = resources.gpus_per_client * each
     if cpus is None:
         # Ray refuses an empty bundle, so a cluster that has no CPU yet gets a request that is too large for it.
         cpus = max(packing.largest_cpus(gpus), MIN_CPUS)
     return Requirements(cpus / each, gpus / each, each, bound, STRATEGIES[resources.placement])
+
+
+def _check_accelerator(resources: ResourcesConfig, gpus: float) -> None:
+    """Raise a `ValueError` if an accelerator is required, and clients with an automatic share would get none."""
+    kind = resources.accelerator
+    if kind in ("cuda", "mps") and not gpus and not resources.allow_cpu:
+        other = "use --local" if kind == "mps" else "start nodes with GPUs, or set resources.gpus_per_client"
+        raise ValueError(
+            f"resources.accelerator={kind}: Ray sees no GPU on any node; {other}, or resources.allow_cpu=true to go on "
+            "without"
+        )
 
 
 def _equal_part(processes: int, nodes: Sequence[Node]) -> float:

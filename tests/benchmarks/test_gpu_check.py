@@ -6,7 +6,8 @@ import sys
 import pytest
 import torch
 
-from benchmarks.gpu_check import check_runs
+from benchmarks.gpu_check import GROUPS, check_runs
+from fedrf.config.registry import METHODS
 from tests.conftest import TINY
 
 
@@ -25,11 +26,18 @@ SAME_BITS = "two sync runs with the same seed end with the same bits"
 @pytest.mark.ray
 def test_runs_with_other_bits_or_another_accuracy_fail(ray_session, tmp_path):
     fast = {"data.samples": 120, "model.extractor": "gradients", "train.rounds": 12, "resources.accelerator": "cpu"}
-    precisions = [{}, {"train.lr": 1e-9, "adapt.when": "never"}]
-    same, learned, untrained = check_runs(ray_session, tmp_path / "same", fast, precisions)
+    groups = [[{}, {"train.lr": 1e-9, "adapt.when": "never"}], [{"method": "f-dann"}]]
+    same, learned, untrained, other_method = check_runs(ray_session, tmp_path / "same", fast, groups)
     assert same == (SAME_BITS, True)
     assert learned[1]
     assert untrained[0].startswith("train.lr=1e-09, adapt.when=never: target accuracy 0.")
     assert not untrained[1]
+    assert other_method[0].startswith("method=f-dann: target accuracy 0.")
+    assert other_method[1]  # the first of its group
     (other,) = check_runs(ray_session, tmp_path / "other", {**TINY, "federation.private_batches": True}, [])
     assert other == (SAME_BITS, False)
+
+
+def test_losses_are_scaled_for_one_optimiser_and_for_two():
+    half = [keys for group in GROUPS for keys in group if keys["train.precision"] == "16-mixed"]
+    assert [METHODS.find(keys.get("method", "fedrf-plus")).name for keys in half] == ["fedrf-plus", "f-dann"]

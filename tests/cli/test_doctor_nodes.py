@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedrf.cli.doctor_nodes import problem_of_small_run, verdict
+import fedrf
+from fedrf.cli.doctor_nodes import SMALL_RUN, problem_of_small_run, verdict
+from fedrf.federation.checkpoints import CoordinatorFiles
+from fedrf.runtime import node_report
 from fedrf.runtime.node_report import NodeReport, report, versions, write_driver_file, wrote_file
 from fedrf.runtime.ray import CheckedNode
 
@@ -44,6 +48,7 @@ def test_a_good_node_shows_what_it_has():
             "no usable GPU: not compiled with CUDA (driver none, torch 2.14.1 for CPUs only)",
             "the node needs wheels of torch with CUDA",
         ),
+        ({"device": "CPU", "has_unused_gpu": True}, "Ray sees no GPU, and the node has one", "--num-gpus=0"),
         ({"run_problem": "out of memory"}, "a small run failed: out of memory", "fedrf run --local train.rounds=2"),
         ({"device_problem": "a matrix product has a relative error of 0.5"}, "relative error of 0.5", "replace"),
         ({"versions": VERSIONS | {"fedrf": "0.9"}}, "fedrf 0.9, the driver has 1.0", "install fedrf 1.0"),
@@ -63,6 +68,12 @@ def test_a_small_federation_runs_on_a_device_that_works(tmp_path):
     write_driver_file(tmp_path)
     found = report(False, tmp_path, "node", run=lambda accelerator: f"no {accelerator}")
     assert found.run_problem == "no cpu"
+
+
+def test_a_small_federation_exchanges_messages_and_writes_checkpoints(tmp_path):
+    result = fedrf.run(None, {**SMALL_RUN, "federation.checkpoint_seconds": 0}, out=tmp_path / "run", local=True)
+    assert result.summary["rounds"] == 2
+    assert CoordinatorFiles(result.folder).newest >= 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -91,6 +102,14 @@ def test_a_node_knows_whether_it_sees_the_folder_of_the_driver(tmp_path):
     assert not report(False, tmp_path / "elsewhere", "node2").shares_folder
     assert not report(False, tmp_path / "nowhere", "node2").shares_folder
     assert not wrote_file(tmp_path, "node2")
+
+
+@pytest.mark.parametrize(("wants_gpu", "has_device", "driver"), product((True, False), (True, False), ("", "580.65")))
+def test_a_gpu_that_ray_does_not_see_is_reported(tmp_path, monkeypatch, wants_gpu, has_device, driver):
+    monkeypatch.setattr(node_report, "has_nvidia_device", lambda: has_device)
+    monkeypatch.setattr(node_report, "driver_version", lambda: driver)
+    found = report(wants_gpu, tmp_path, "node")
+    assert found.has_unused_gpu == (not wants_gpu and (has_device or driver != ""))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -168,12 +187,14 @@ def test_nodes_with_cpus_are_ok(cpu_nodes, tmp_path):
 def test_a_gpu_that_ray_offers_and_torch_cannot_use_fails(gpu_nodes, tmp_path):
     cluster, nodes, code = doctor(gpu_nodes, tmp_path)
     assert cluster["found"].startswith("3 nodes, 3 CPUs, 3 GPUs")
-    assert [node["status"] for node in nodes] == ["problem", "problem"]  # the head has no GPU and is not checked
-    unusable, other = sorted((node["found"] for node in nodes), reverse=True)
+    head, *workers = sorted(nodes, key=lambda node: node["status"])
+    assert (head["status"], head["found"].partition(";")[0]) == ("ok", "CPU")
+    assert [node["status"] for node in workers] == ["problem", "problem"]
+    unusable, other = sorted((node["found"] for node in workers), reverse=True)
     assert unusable.startswith("no usable GPU: ")
     assert "torch" in unusable
     assert other.startswith("ModuleNotFoundError: No module named 'fedrf")
-    assert all(node["advice"] for node in nodes)
+    assert all(node["advice"] for node in workers)
     assert code == 1
 
 

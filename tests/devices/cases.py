@@ -90,6 +90,7 @@ BACKBONES = {
     )
     for cache in ("disk", "memory", "off")
 } | {"warped maps": IMAGES | {"model.extractor": "efficientnet-lite0-small", "adapt.consistency": 1.0}}
+POOLED = [f"method {name}" for name in METHODS.built_in if METHODS.find(name).pooling == "all"]
 STORED = [name for name in BACKBONES if name.endswith(("cache disk", "cache memory"))]
 
 

@@ -25,7 +25,7 @@ from fedrf.models.extractors.preparation import Preparation
 from tests.conftest import final_weights
 from tests.devices import cases
 from tests.devices.simulated_device import DEVICE
-from tests.devices.watch import install, little_host_memory, watched, without_float64
+from tests.devices.watch import filling_memory, install, little_host_memory, watched, without_float64
 
 LONGEST_SECONDS = 300  # of a case; then all threads are shown
 
@@ -85,6 +85,10 @@ def all_cases(folders):
         | {
             f"little host memory: {name}": partial(run, complete(cases.BACKBONES[name]), context=little_host_memory)
             for name in cases.STORED
+        }
+        | {
+            f"filling memory: {name}": partial(run, complete(cases.RUNS[name]), context=filling_memory)
+            for name in cases.POOLED
         }
         | {name: partial(run_again, (complete(keys), step)) for name, (keys, step) in cases.RESUMED.items()}
     )

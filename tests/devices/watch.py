@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import torch
 from lightning.pytorch.accelerators import AcceleratorRegistry, CPUAccelerator
@@ -130,6 +132,18 @@ def without_float64():
     finally:
         DEVICE.refuses_float64 = False
         precision.WITHOUT_FLOAT64.discard("sim")
+
+
+@contextmanager
+def filling_memory():
+    """Let the features of every second domain of a client, which is a thread, not fit into the memory of the device."""
+    read = DEVICE.mem_get_info
+    answers = defaultdict(lambda: cycle([read(), (0, 0)]))
+    DEVICE.mem_get_info = lambda device=None: next(answers[threading.get_ident()])
+    try:
+        yield
+    finally:
+        DEVICE.mem_get_info = read
 
 
 @contextmanager

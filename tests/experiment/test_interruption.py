@@ -55,7 +55,7 @@ def run_undisturbed(settings, folder):
 
 class InterruptedInARound(InterruptedOnce):
     def is_time(self):
-        return max(self.call("poll", 10**9).rounds.values()) >= 3
+        return max(self.call("poll", 0).rounds.values()) >= 3
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -89,7 +89,7 @@ def test_private_batches_continue_with_the_secret_of_the_checkpoint(tmp_path, mo
 def test_a_second_signal_ends_the_run_at_once(tmp_path):
     class Twice(LocalFederation):
         def wait(self, seconds):
-            if max(self.call("poll", 10**9).rounds.values()) >= 2:
+            if max(self.call("poll", 0).rounds.values()) >= 2:
                 signal.raise_signal(signal.SIGINT)
                 signal.raise_signal(signal.SIGINT)
             return super().wait(0.001)
@@ -105,7 +105,7 @@ class InterruptedVote(InterruptedOnce):
     """The signal comes while the target waits for the model of a slow source."""
 
     def is_time(self):
-        return self.call("poll", 10**9).rounds["handwritten"] > self.config.train.rounds
+        return self.call("poll", 0).rounds["handwritten"] > self.config.train.rounds
 
 
 def test_an_interrupted_vote_is_repeated(tmp_path):

@@ -2,18 +2,23 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import fedrf
+from fedrf.config.loader import load_config
 from fedrf.errors import RunFailedError
 from fedrf.experiment import stored_copy
+from fedrf.experiment.resolve import resolve_config
 from fedrf.experiment.results import RunFolder
+from fedrf.federation.checkpoints import files_root
 from fedrf.federation.coordinator import Coordinator
 from fedrf.store import folder_at, write_whole
 from tests.cli.calls import call
 from tests.conftest import SYNC, final_weights
+from tests.data.layouts import write_office31_decaf6
 
 
 @pytest.fixture
@@ -34,6 +39,11 @@ def rows(folder):
     """The figures that do not depend on time."""
     timings = ("seconds", "waited")
     return [{key: row[key] for key in row if key not in timings} for row in RunFolder(folder).rows()]
+
+
+def distinct(folder):
+    """The figures of a run, in any order."""
+    return sorted(rows(folder), key=json.dumps)
 
 
 def stored():
@@ -155,7 +165,7 @@ class Outage:
 
     def __init__(self, monkeypatch, failures):
         self.left, self.failed = failures, 0
-        for name in ("_open", "_rm_file" if hasattr(MemoryFileSystem, "_rm_file") else "_rm", "ls"):
+        for name in ("exists", "_open", "_rm_file" if hasattr(MemoryFileSystem, "_rm_file") else "_rm", "ls"):
             if hasattr(MemoryFileSystem, name):
                 monkeypatch.setattr(MemoryFileSystem, name, self.failing(getattr(MemoryFileSystem, name)))
 
@@ -184,6 +194,55 @@ def test_a_store_that_fails_for_a_moment_changes_nothing(tmp_path, monkeypatch, 
     assert weights_of(stored()) == expected[0]
     assert stored()["predictions.csv"] == expected[1]
     assert result.summary["failures"] == []
+
+
+def test_a_store_that_fails_when_a_run_starts_is_asked_again(tmp_path, monkeypatch, store, expected):
+    monkeypatch.setattr("fedrf.store.PAUSES", (0.0,) * 5)
+    outage = Outage(monkeypatch, failures=2)
+    make = Coordinator.__init__
+
+    def fail(*arguments):
+        outage.left = 2  # while the coordinator and the clients start
+        make(*arguments)
+
+    monkeypatch.setattr(Coordinator, "__init__", fail)
+    fedrf.run(None, {**SYNC, "track.storage": store}, out=tmp_path / "run", local=True)
+    assert outage.failed == 4
+    assert weights_of(stored()) == expected[0]
+
+
+def test_the_folder_of_a_run_is_named_without_a_call_to_the_store(monkeypatch, store):
+    monkeypatch.setattr("fedrf.store.PAUSES", ())
+    outage = Outage(monkeypatch, failures=-1)
+    assert str(files_root(Path("runs/run"), store)).endswith("bucket/runs/run")
+    assert outage.failed == 0
+    with pytest.raises(
+        ValueError, match=r"track\.storage=.*: cannot be used \(RuntimeError: the store does not answer"
+    ):
+        resolve_config(None, {**SYNC, "track.storage": store})
+
+
+def test_a_copy_that_fails_is_noted_and_made_later(tmp_path, monkeypatch, store, expected):
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+    write, failed = stored_copy.write_whole, []
+
+    def failing(path, content):
+        if path.name == "metrics.jsonl" and content and len(failed) < 3:
+            failed.append(path)
+            raise OSError(f"track.storage: {path} cannot be used (the store does not answer)")
+        write(path, content)
+
+    monkeypatch.setattr(stored_copy, "write_whole", failing)
+    keys = {**SYNC, "track.storage": store, "federation.delays": {"street": 0.05}}
+    result = fedrf.run(None, keys, out=tmp_path / "run", local=True)
+    assert len(failed) == 3
+    (failure,) = result.summary["failures"]
+    assert failure.startswith(
+        "not copied for now: track.storage: memory://bucket/runs/run/metrics.jsonl cannot be used"
+    )
+    assert stored()["metrics.jsonl"] == (result.folder / "metrics.jsonl").read_bytes()
+    assert distinct(result.folder) == sorted(expected[2], key=json.dumps)
 
 
 def test_a_store_that_fails_for_good_ends_the_run_with_one_line(tmp_path, monkeypatch, store, expected):
@@ -246,3 +305,85 @@ def test_a_run_that_was_moved_to_another_store_reads_its_checkpoints_there(tmp_p
     assert result.summary["rounds"] == SYNC["train.rounds"]
     assert weights_of(stored()) == expected[0]
     assert all(name.startswith("/other/place/run/") for name in MemoryFileSystem.store)
+
+
+@pytest.mark.parametrize("last_call", [24, None])
+def test_a_local_run_that_another_machine_continued_takes_its_figures_from_the_store(
+    tmp_path, monkeypatch, store, expected, last_call
+):
+    """One that the other machine has interrupted again, or finished."""
+    monkeypatch.setattr(stored_copy, "UPDATE_SECONDS", 0)
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+    keys = {**SYNC, "track.storage": store, "federation.delays": {"street": 0.05}}  # slow, so that figures are copied
+    (tmp_path / "there").mkdir()
+    with monkeypatch.context() as patch:
+        fail_after(patch, 6)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, keys, out=tmp_path / "here/run", local=True)
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path / "there")
+        if last_call is None:
+            fedrf.run(resume=f"{store}/run", local=True)
+        else:
+            fail_after(patch, last_call)
+            with pytest.raises(RunFailedError):
+                fedrf.run(resume=f"{store}/run", local=True)
+    result = fedrf.run(resume=tmp_path / "here/run", local=True)
+    assert result.finished
+    assert distinct(result.folder) == sorted(expected[2], key=json.dumps)
+    assert stored()["metrics.jsonl"] == (result.folder / "metrics.jsonl").read_bytes()
+    assert (result.folder / "predictions.csv").read_bytes() == expected[1]
+    assert weights_of(stored()) == expected[0]
+
+
+def test_figures_that_are_missing_are_an_error_and_no_gap(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.01)
+    run, seen = tmp_path / "run", []
+
+    def has_several_polls(rows):
+        seen.extend([1] if rows else [])
+        return len(seen) >= 3
+
+    fedrf.run(None, {**SYNC, "train.rounds": 500}, out=run, local=True, observe=has_several_polls)
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has 0 figures, and the checkpoint was written after \d+"):
+        fedrf.run(resume=run, local=True)
+
+
+def test_a_slash_at_the_end_of_the_url_changes_nothing(tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    keys = {**SYNC, "track.storage": f"{store}/"}
+    with monkeypatch.context() as patch:
+        fail_after(patch, 6)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, keys, out=tmp_path / "runs/run", local=True)
+    result = fedrf.run(resume=f"{store}/run/", local=True)
+    assert result.finished
+    assert result.config.track.storage == store
+
+
+@pytest.mark.parametrize("url", ["memory://", "file:///"])
+def test_the_root_of_a_store_is_a_folder(url):
+    assert load_config(None, {"track.storage": url}).track.storage == url
+
+
+def test_a_built_in_data_set_may_be_elsewhere_on_another_machine(tmp_path, monkeypatch, store):
+    (tmp_path / "old").mkdir()
+    write_office31_decaf6(tmp_path / "old")
+    data = {"data.name": "office31-decaf6", "data.root": str(tmp_path / "old"), "data.target": "webcam"}
+    keys = {**SYNC, **data, "data.allow_partial": True, "model.extractor": "identity", "track.storage": store}
+    undisturbed = fedrf.run(None, {**keys, "track.storage": ""}, out=tmp_path / "undisturbed", local=True)
+    with monkeypatch.context() as patch:
+        fail_after(patch, 5)
+        with pytest.raises(RunFailedError):
+            fedrf.run(None, keys, out=tmp_path / "here/run", local=True)
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDRF_DATA", raising=False)
+    with pytest.raises(ValueError, match="old: no such folder"):
+        fedrf.run(resume=f"{store}/run", local=True)
+    monkeypatch.setenv("FEDRF_DATA", str(tmp_path / "new"))
+    result = fedrf.run(resume=f"{store}/run", local=True)
+    assert result.finished
+    assert result.config.digest == undisturbed.config.digest
+    assert weights_of(stored()) == final_weights(undisturbed)

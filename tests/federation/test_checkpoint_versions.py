@@ -1,6 +1,8 @@
 """Checkpoint versions, records, and the start and stop of a run, with toy clients."""
 
 import asyncio
+import threading
+from itertools import product
 
 import numpy as np
 import pytest
@@ -139,3 +141,76 @@ def test_waiting_clients_return_when_the_run_stops(tmp_path):
     assert waiting[1].stop
     assert late[1].stop
     assert asked
+
+
+class SlowStore:
+    """Holds back each write of the coordinator's files until the test allows it."""
+
+    def __init__(self, files):
+        self.save, self.begun, self.allowed = files.save, [], threading.Semaphore(0)
+        files.save = self.slow
+
+    def slow(self, version, state, saved):
+        self.begun.append(version)
+        assert self.allowed.acquire(timeout=10)
+        self.save(version, state, saved)
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_calls_are_answered_while_a_version_is_written_and_it_is_valid_after_that(tmp_path):
+    async def main():
+        server = coordinator(tmp_path, begun=True, federation__mode="async", federation__checkpoint_seconds=0)
+        store = SlowStore(server.versions.files)
+        await server.exchange(envelope(A, 1))
+        first = (await server.exchange(envelope(T, 1))).checkpoint_version
+        for name in (A, B):
+            await server.saved(name, first)
+        last = asyncio.ensure_future(server.saved(T, first))
+        await until(lambda: store.begun)
+        await server.beat(A)
+        await server.exchange(envelope(A, 2))
+        reply = await server.exchange(envelope(T, 2))
+        assert (reply.checkpoint_version, (await server.poll(0)).rounds[T]) == (first, 2)  # no version begins
+        assert not last.done()
+        assert server.versions.files.newest == 0
+        store.allowed.release()
+        await last
+        return server.versions.files.newest, first
+
+    newest, first = run(main())
+    assert newest == first == 1
+
+
+def test_versions_are_written_one_after_the_other(tmp_path):
+    """The second begins while the first is written, because the run stops."""
+
+    async def main():
+        server = coordinator(tmp_path, begun=True, federation__mode="async", federation__checkpoint_seconds=0)
+        store = SlowStore(server.versions.files)
+        await server.exchange(envelope(A, 1))
+        await server.exchange(envelope(T, 1))
+        calls = [asyncio.ensure_future(server.saved(name, 1)) for name in (A, B, T)]
+        await until(lambda: store.begun)
+        await server.stop()
+        calls += [asyncio.ensure_future(server.saved(name, 2)) for name in (A, B, T)]
+        await asyncio.sleep(0.05)
+        assert store.begun == [1]
+        for number in (1, 2):
+            store.allowed.release()
+            await until(lambda number=number: server.versions.files.newest == number)
+        await asyncio.gather(*calls)
+        return store.begun, server.versions.files
+
+    begun, files = run(main())
+    assert begun == [1, 2]
+    assert [path.name for path in sorted(files.folder.glob("*.safetensors"))] == [
+        "000001.safetensors",
+        "000002.safetensors",
+    ]
+    for number, client in product((1, 2), (A, B, T)):
+        write_file(tmp_path, client, number)
+    assert files.load().saved == {A: 2, B: 2, T: 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedrf
-from fedrf import files as durable_files
+from fedrf import store
 from fedrf.archive import pack
 from fedrf.errors import RunFailedError
 from fedrf.federation.checkpoints import FORMAT, ClientFiles, CoordinatorFiles, keep_final_weights
@@ -93,7 +93,7 @@ def test_a_coordinator_file_that_is_written_half_is_not_valid(files, monkeypatch
 def test_a_run_continues_from_the_version_before_a_checkpoint_that_was_written_half(tmp_path, monkeypatch):
     """In its third version a client's disk is full: the run fails, and resuming it gives the same bits."""
     undisturbed = fedrf.run(None, EVERY_ROUND, out=tmp_path / "undisturbed", local=True)
-    write_atomically = durable_files.write_atomically
+    write_atomically = store.write_atomically
 
     def half(path, write, private=False):
         def write_half(draft):
@@ -105,7 +105,7 @@ def test_a_run_continues_from_the_version_before_a_checkpoint_that_was_written_h
 
         write_atomically(path, write_half, private)
 
-    monkeypatch.setattr(durable_files, "write_atomically", half)
+    monkeypatch.setattr(store, "write_atomically", half)
     with pytest.raises(RunFailedError, match="no space left on device"):
         fedrf.run(None, EVERY_ROUND, out=tmp_path / "run", local=True)
     monkeypatch.undo()

@@ -9,6 +9,7 @@ from torch import nn
 import fedrf
 from fedrf.config.loader import load_config
 from fedrf.errors import RunFailedError
+from fedrf.federation import worker
 from fedrf.models import network
 from fedrf.models.precision import ScaledLosses
 from fedrf.protocol import messages
@@ -21,7 +22,9 @@ def test_a_number_of_bits_is_a_precision():
         load_config(None, {**TINY, "train.precision": "64"})
 
 
-def test_half_precision_needs_an_accelerator(tmp_path):
+def test_half_precision_needs_an_accelerator(tmp_path, monkeypatch):
+    """Before samples are loaded, because their features can take hours."""
+    monkeypatch.setattr(worker, "open_samples", None)
     keys = {**TINY, "train.precision": "16-mixed", "resources.accelerator": "cpu"}
     with pytest.raises(RunFailedError, match=r"precision=16-mixed needs an accelerator; allowed on a CPU: 32, tf32"):
         fedrf.run(None, keys, out=tmp_path / "run", local=True)

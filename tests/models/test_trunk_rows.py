@@ -14,6 +14,7 @@ from fedrf.config.schema import ModelConfig
 from fedrf.data.content import Arrays, CorruptImageError, ImageFiles
 from fedrf.data.samples import Samples
 from fedrf.models import trunk_rows as module
+from fedrf.models.devices import Device
 from fedrf.models.extractors.preparation import Preparation
 from fedrf.models.trunk_cache import used_bytes
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
@@ -232,3 +233,61 @@ def test_large_rows_are_split_into_small_pieces(monkeypatch):
     rows = TrunkRows.of([torch.randn(10, 1000)], 10)
     assert [len(piece) for piece in rows.split(1024)] == [3, 3, 3, 1]
     assert [len(piece) for piece in rows.split(2)] == [2] * 5
+
+
+class Accelerator(Device):
+    """A device whose free memory is as given, one value for each time that it is asked; it computes on the host."""
+
+    @property
+    def room(self):
+        return self.free.pop(0)
+
+    def release(self):
+        self.releases += 1
+
+
+@pytest.fixture
+def accelerator():
+    device = Accelerator(torch.device("cpu"), "cpu")
+    device.free, device.releases = [], 0
+    return device
+
+
+def test_domains_in_different_memories_are_joined_on_the_accelerator():
+    small = TrunkRows.of([torch.ones(5, 4)], 5, torch.device("meta"))
+    joined = TrunkRows.joined([small, TrunkRows.of([torch.ones(500, 4)], 500)])
+    for rows in ([0, 7], [7, 0]):
+        assert (joined[np.array(rows)].device.type, joined[np.array(rows)].shape) == ("meta", (2, 4))
+
+
+def test_the_free_memory_is_read_once_after_unused_memory_is_given_back(layers, samples, accelerator, monkeypatch):
+    """If it is read again after others have filled it, features that are too large for the host would go there."""
+    expected = all_of(rows_of(layers, samples))
+    monkeypatch.setattr(module, "MEMORY_LIMIT", 0)
+    for cache in ("disk", "memory"):
+        accelerator.free, accelerator.releases = [10**6, 0], 0
+        rows = trunk_rows(layers, PREPARE, samples, ModelConfig(cache=cache), accelerator)
+        assert torch.equal(all_of(rows), expected)
+        assert (accelerator.free, accelerator.releases) == ([0], 1)
+
+
+@pytest.mark.parametrize(("limit", "in_memory"), [(1 << 30, 1), (0, 0)])
+def test_if_the_memory_of_a_device_does_not_suffice_features_are_on_the_host_or_in_the_file(
+    layers, samples, accelerator, monkeypatch, limit, in_memory
+):
+    expected = all_of(rows_of(layers, samples))
+    calls, of = [], TrunkRows.of
+
+    def failing(pieces, count, *place):
+        calls.append(place)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return of(pieces, count, *place)
+
+    monkeypatch.setattr(TrunkRows, "of", failing)
+    monkeypatch.setattr(module, "MEMORY_LIMIT", limit)
+    accelerator.free.append(10**6)
+    layers.passes = 0
+    rows = trunk_rows(layers, PREPARE, samples, ModelConfig(), accelerator)
+    assert torch.equal(all_of(rows), expected)
+    assert (len(calls), layers.passes) == (1 + in_memory, 0)

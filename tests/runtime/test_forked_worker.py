@@ -66,8 +66,16 @@ def test_a_program_is_ended_with_the_process_that_ray_started(tmp_path, raylet):
     (tmp_path / "sleep.py").write_text("import time; print('here', flush=True); time.sleep(600)")
     process = start(tmp_path, ["x"], RAY_RAYLET_PID=str(raylet.pid))
     server = psutil.Process(int(process.communicate()[0].split()[0]))
-    command = [sys.executable, "-P", forked_worker.__file__, str(tmp_path / "sleep.py"), f"--raylet-name={tmp_path}/raylet"]
-    with subprocess.Popen(command, env=os.environ | {"RAY_RAYLET_PID": str(raylet.pid)}, stdout=subprocess.PIPE) as shim:
+    command = [
+        sys.executable,
+        "-P",
+        forked_worker.__file__,
+        str(tmp_path / "sleep.py"),
+        f"--raylet-name={tmp_path}/raylet",
+    ]
+    with subprocess.Popen(
+        command, env=os.environ | {"RAY_RAYLET_PID": str(raylet.pid)}, stdout=subprocess.PIPE
+    ) as shim:
         shim.stdout.readline()
         (worker,) = server.children()
         shim.kill()

@@ -326,3 +326,12 @@ def test_processes_in_given_bundles_have_what_the_bundles_reserve():
     smaller = required.within({"CPU": 1})
     assert (smaller.cpus, smaller.gpus) == (0.5, 0)
     assert smaller.nodes == required.nodes
+
+
+@pytest.mark.parametrize(("accelerator", "advice"), [("cuda", "start nodes with GPUs"), ("mps", "use --local")])
+def test_an_accelerator_that_is_named_and_unknown_to_ray_is_an_error(accelerator, advice):
+    with pytest.raises(ValueError, match=rf"^resources\.accelerator={accelerator}: Ray sees no GPU .*; {advice}"):
+        requirements({"CPU": 8.0}, accelerator=accelerator)
+    for allowed in ({"allow_cpu": True}, {"gpus_per_client": 0}):
+        assert requirements({"CPU": 8.0}, accelerator=accelerator, **allowed).gpus == 0
+    assert requirements({"CPU": 8.0, "GPU": 1.0}, accelerator=accelerator).gpus == 0.25

@@ -69,7 +69,11 @@ def _connect(address: str) -> socket.socket:
             return _try_to_connect(address)
         command = [sys.executable, "-P", __file__, "--serve", address, os.environ["RAY_RAYLET_PID"]]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         end = time.monotonic() + IMPORT_SECONDS
         while process.poll() is None and time.monotonic() < end:

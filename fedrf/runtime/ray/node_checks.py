@@ -72,7 +72,7 @@ class Examiner:
 
 
 def check_nodes(address: str, run: SmallRun) -> list[CheckedNode]:
-    """Run a small task on every node with GPUs of the cluster at `address`; on every node if there are no GPUs.
+    """Run a small task on every node of the cluster at `address` that can hold clients, on a GPU if Ray sees one.
 
     Parameters
     ----------
@@ -83,24 +83,19 @@ def check_nodes(address: str, run: SmallRun) -> list[CheckedNode]:
     import ray
 
     try:
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        with_gpus = [node for node in nodes if node["Resources"].get("GPU")]
+        nodes = [node for node in ray.nodes() if node["Alive"] and {"CPU", "GPU"} & node["Resources"].keys()]
         with TemporaryDirectory(prefix=".fedrf-doctor-", dir=Path.cwd()) as folder:
-            return list(_examine(with_gpus or nodes, bool(with_gpus), Path(folder), run))
+            return list(_examine(nodes, Path(folder), run))
     finally:
         ray.shutdown()
 
 
-def _examine(nodes: list[dict[str, Any]], wants_gpu: bool, folder: Path, run: SmallRun) -> Iterator[CheckedNode]:
+def _examine(nodes: list[dict[str, Any]], folder: Path, run: SmallRun) -> Iterator[CheckedNode]:
     import ray
 
     write_driver_file(folder)
     peer = _start(Peer, ray.get_runtime_context().get_node_id())
-    actors = [_start(Examiner, node["NodeID"], GPU_SHARE if wants_gpu else 0) for node in nodes]
-    answers = [
-        actor.examine.remote(wants_gpu, folder, node["NodeID"], run, peer)
-        for actor, node in zip(actors, nodes, strict=True)
-    ]
+    answers = [_start_examination(node, folder, run, peer) for node in nodes]
     ray.wait(answers, num_returns=len(answers), timeout=CHECK_SECONDS)
     for node, answer in zip(nodes, answers, strict=True):
         found, problem = _read(answer)
@@ -108,6 +103,13 @@ def _examine(nodes: list[dict[str, Any]], wants_gpu: bool, folder: Path, run: Sm
             problem = "the driver cannot read what the node writes into the working folder"
         store = int(node["Resources"].get("object_store_memory", 0))
         yield CheckedNode(f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']})", store, found, problem)
+
+
+def _start_examination(node: dict[str, Any], folder: Path, run: SmallRun, peer: Any) -> Any:
+    """Start the task on a node; return a reference to its answer."""
+    wants_gpu = bool(node["Resources"].get("GPU"))
+    actor = _start(Examiner, node["NodeID"], GPU_SHARE if wants_gpu else 0)
+    return actor.examine.remote(wants_gpu, folder, node["NodeID"], run, peer)
 
 
 def _start(actor_class: type, node: str, gpus: float = 0) -> Any:
@@ -125,7 +127,7 @@ def _read(answer: Any) -> tuple[NodeReport | None, str]:
     try:
         return ray.get(answer, timeout=0), ""
     except ray.exceptions.GetTimeoutError:
-        return None, f"no answer within {CHECK_SECONDS:g} s: its GPUs are in use, or it cannot start a process"
+        return None, f"no answer within {CHECK_SECONDS:g} s: its GPUs are in use, it is slow, or it starts no process"
     except ray.exceptions.RayTaskError as error:
         return None, reason(error.cause)
     except ray.exceptions.RayError as error:
