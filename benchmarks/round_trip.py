@@ -1,9 +1,9 @@
 """The time of a round in which clients compute nothing: the exchange alone, beside bare actor calls and Flower.
 
-Four sources and a target send a model of 8 KB or 6.4 MB and load the average. "Bare actor calls" is the least that this
-needs with Ray: five actors send bytes to a sixth, which answers all of them when it has heard of each, with bytes that it
-puts into shared memory once. Flower's simulation has five clients that return the parameters they were sent; it is
-installed into an environment of its own. All run one after the other on the same machine.
+Four sources and a target exchange a model of 8 KB or 6.4 MB. "Bare actor calls" are the least that this needs with Ray:
+five actors send bytes to a sixth, which answers all of them when it has heard of each, with bytes that it puts into
+shared memory once. Flower's simulation has five clients that return the parameters they were sent; it is installed into
+an environment of its own. All run one after the other.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
-import time
+import venv
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from benchmarks.synthetic import SOURCES, TARGET, make_config, new_fence
+from benchmarks.rows import report
+from benchmarks.synthetic import SOURCES, TARGET, finish, make_config, new_fence
 from fedrf.config.schema import Config
 from fedrf.federation.channel import Channel
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
@@ -29,39 +29,36 @@ from fedrf.runtime.ray.actors import SHARED_BYTES, _link
 
 CLIENTS = (*SOURCES, TARGET)
 SIZES = {"8 KB": (100, 10), "6.4 MB": (4000, 200)}  # N and m: W has 8·N·m bytes
-ROUNDS, WARM_UP = 150, 30
+ROUNDS, FLOWER_ROUNDS, WARM_UP = 230, 40, 30
+AIMS = {"8 KB": ">= 10", "6.4 MB": ">= 6"}  # times as fast as Flower
 FLOWER, FLOWER_PROGRAM = "flwr[simulation]==1.41.*", Path(__file__).with_name("flower_rounds.py")
-FLOWER_ROUNDS = 40
-AIMS = {"8 KB": 10.0, "6.4 MB": 6.0}
-WORST_OVERHEAD = 2.0
+FLOWER_SECONDS = 300.0
 
 
 class EmptyActor(ClientActor):
     """A client that exchanges messages and computes nothing."""
 
     def run(self, config: Any, info: Any, coordinator: Any, *_: Any) -> None:
-        """Exchange Σℓ, W and C for some rounds."""
+        """Exchange Σℓ, W and C."""
         import torch
 
         from fedrf.protocol.messages import Aligner, Classifier, MeanEmbedding
 
         config = Config.model_validate(config)
-        rows, dim = 2 * config.model.num_features, config.model.dim
-        channel = Channel(info, _link(coordinator), config.train.rounds)
+        rows, dim, rounds = 2 * config.model.num_features, config.model.dim, config.train.rounds
+        channel = Channel(info, _link(coordinator), rounds)
         channel.greet(1.0, 1, features=rows, extractor=0)
-        own, loaded = torch.zeros(rows), torch.zeros(rows, dim)
-        parts = {Aligner: loaded, Classifier: torch.zeros(10 * (dim + 1))}
-        times = []
-        for number in range(1, config.train.rounds + 1):
-            began = time.perf_counter()
-            messages = [channel.message(MeanEmbedding, own, number)]
-            if info.name != info.target and number > 1:
-                messages += [channel.message(kind, values, number) for kind, values in parts.items()]
+        own, aligner, classifier = torch.zeros(rows), torch.zeros(rows, dim), torch.zeros(10 * (dim + 1))
+        parts = {} if info.name == info.target else {Aligner: aligner, Classifier: classifier}
+        for number in range(1, rounds + 1):
+            began = perf_counter()
+            # A Σℓ that has changed, so that it is sent again.
+            messages = [channel.message(MeanEmbedding, own + number / rounds / rows, number)]
+            messages += [channel.message(kind, values, number) for kind, values in parts.items() if number > 1]
             reply = channel.exchange("round", number, messages)
             if "aligner" in reply.parts:
-                loaded.copy_(torch.tensor(reply.parts["aligner"]))
-            times.append(1000 * (time.perf_counter() - began))
-            channel.progress.figures = {"seconds": times[-1]}
+                aligner.copy_(torch.tensor(reply.parts["aligner"]))
+            channel.progress.figures = {"seconds": perf_counter() - began}
         channel.finish()
 
 
@@ -75,91 +72,112 @@ class Hub:
     """The sixth actor of the bare calls: answers all when it has heard of each."""
 
     def __init__(self) -> None:
-        self._calls, self._answer = 0, asyncio.Event()
-        self._shared: Any = None
+        self._calls, self._all_called = 0, asyncio.Event()
+        self._answer: Any = None
 
     async def meet(self, content: bytes) -> Any:
         """Wait for the others; return bytes, or a reference to them if they are large."""
         import ray
 
         self._calls += 1
-        event = self._answer
+        all_called = self._all_called
         if self._calls == len(CLIENTS):
-            self._calls, self._answer = 0, asyncio.Event()
-            self._shared = content if len(content) < SHARED_BYTES else ray.put(content)
-            event.set()
-        await event.wait()
-        return self._shared
+            self._calls, self._all_called = 0, asyncio.Event()
+            self._answer = content if len(content) < SHARED_BYTES else ray.put(content)
+            all_called.set()
+        await all_called.wait()
+        return self._answer
 
 
 class Caller:
     """One of the five actors of the bare calls."""
 
-    def run(self, hub: Any, size: int, rounds: int) -> list[float]:
+    def run(self, hub: Any, size: int) -> list[float]:
         """Return the milliseconds of each call, with the answer in hand."""
         import ray
 
         content, times = os.urandom(size), []
-        for _ in range(rounds):
-            began = time.perf_counter()
+        for _ in range(ROUNDS):
+            began = perf_counter()
             answer = ray.get(hub.meet.remote(content))
             if isinstance(answer, ray.ObjectRef):
                 ray.get(answer)
-            times.append(1000 * (time.perf_counter() - began))
+            times.append(1000 * (perf_counter() - began))
         return times
 
 
-def bare_calls(size: str) -> list[float]:
+def bare_calls(num_bytes: int) -> list[float]:
     """Return the milliseconds of rounds of bare actor calls."""
     import ray
 
-    num_features, dim = SIZES[size]
     hub = ray.remote(Hub).options(num_cpus=0).remote()
     callers = [ray.remote(Caller).options(num_cpus=0).remote() for _ in CLIENTS]
-    import psutil
-
-    ps = lambda: {p.pid: sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True)}
-    ray.get([caller.run.remote(hub, 8, 3) for caller in callers])
-    A = ps()
-    runs = ray.get([caller.run.remote(hub, 8 * num_features * dim, ROUNDS) for caller in callers])
-    B = ps()
-    global CPU
-    CPU = 1000 * sum(B[k] - A.get(k, 0) for k in B) / ROUNDS
+    times = ray.get([caller.run.remote(hub, num_bytes) for caller in callers])
     for actor in (hub, *callers):
         ray.kill(actor)
-    times: list[float] = np.mean(runs, axis=0).tolist()
-    return times
+    return [time for caller in times for time in caller[WARM_UP:]]
 
 
-def empty_rounds(session: RaySession, size: str, mode: str) -> list[float]:
+def empty_rounds(session: RaySession, size: str, mode: str, session_class: Any = RayFederation) -> list[float]:
     """Return the milliseconds of rounds of an empty model."""
     num_features, dim = SIZES[size]
-    keys = {"model.num_features": num_features, "model.dim": dim, "train.rounds": ROUNDS, "federation.mode": mode}
-    config = make_config("0.8 MB", **{key.replace(".", "__"): value for key, value in keys.items()})
-    federation = RayFederation(session, config, SOURCES, TARGET, new_fence(), None)
-    for name in CLIENTS:
-        federation.call("admit", name, 1)
-        federation.start(name, 1, None)
-    running = set(CLIENTS)
-    while running:
-        for ended in federation.wait(5.0):
-            if ended.error:
-                raise ended.error
-            running.discard(ended.client)
-    rows = federation.call("poll", 0).rows
-    federation.close()
-    return [row["seconds"] for row in rows if "seconds" in row and row["client"] in SOURCES and row["round"] > WARM_UP]
+    keys = {"model__num_features": num_features, "model__dim": dim, "train__rounds": ROUNDS}
+    config = make_config("0.8 MB", **keys, federation__mode=mode)
+    rows = finish(session_class(session, config, SOURCES, TARGET, new_fence(), None))
+    measured = [row for row in rows if "seconds" in row and row["client"] in SOURCES and row["round"] > WARM_UP]
+    return [1000 * row["seconds"] for row in measured]
+
+
+class Flower:
+    """Flower in an environment of its own; `problem` says why there is none."""
+
+    def __init__(self, folder: str) -> None:
+        self.python, self.problem = Path(folder) / "bin/python", ""
+        venv.create(folder, with_pip=True)
+        install = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", FLOWER]
+        done = subprocess.run(install, capture_output=True, text=True)
+        if done.returncode:
+            self.problem = (done.stderr.strip() or "pip failed").splitlines()[-1]
+
+    def rounds(self, num_bytes: int) -> list[float]:
+        """Return the milliseconds of rounds; none, with a line, if there is no Flower or it fails."""
+        if not self.problem:
+            command = [self.python, FLOWER_PROGRAM, str(num_bytes // 4), str(FLOWER_ROUNDS)]
+            environment = os.environ | {"FLWR_TELEMETRY_ENABLED": "0"}
+            keys: Any = {"capture_output": True, "text": True, "env": environment, "timeout": FLOWER_SECONDS}
+            done = subprocess.run(command, **keys)
+            if not done.returncode:
+                times: list[float] = json.loads(done.stdout.splitlines()[-1])
+                return times[2:]  # without the start of its processes
+            self.problem = done.stderr.strip().splitlines()[-1]
+        print(f"no comparison with Flower: {self.problem}")
+        return []
+
+
+def quantiles(times: list[float]) -> tuple[float, str]:
+    """Return the median, and a remark with the 95th percentile."""
+    half, most = np.percentile(times, [50, 95])
+    return float(half), f"p95 {most:.3g} ms"
 
 
 def main() -> None:
-    with EmptySession() as session:
+    """Report rounds of an empty model, bare calls and Flower."""
+    with TemporaryDirectory() as folder, EmptySession() as session:
+        flower = Flower(folder)
         session.prepare(CLIENTS, make_config("0.8 MB").resources)
-        for size in SIZES:
-            bare = bare_calls(size)[WARM_UP:]
-            print(size, "bare", np.percentile(bare, [50, 95]))
+        for size, (num_features, dim) in SIZES.items():
+            num_bytes = 8 * num_features * dim
+            bare, note = quantiles(bare_calls(num_bytes))
+            report(f"{size}: bare actor calls", bare, "ms", note)
+            theirs = flower.rounds(num_bytes)
+            if theirs:
+                report(f"{size}: Flower", quantiles(theirs)[0], "ms", quantiles(theirs)[1])
             for mode in ("sync", "async"):
-                t = empty_rounds(session, size, mode)
-                print(size, mode, np.percentile(t, [50, 95]), np.median(t) / np.median(bare), flush=True)
+                ours, note = quantiles(empty_rounds(session, size, mode))
+                report(f"{size}: fedrf, {mode}", ours, "ms", note)
+                report(f"{size}: fedrf, {mode} / bare actor calls", ours / bare, "x", bar="<= 2")
+                if theirs:
+                    report(f"{size}: Flower / fedrf, {mode}", quantiles(theirs)[0] / ours, "x", bar=AIMS[size])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from benchmarks.synthetic import (
     SOURCES,
     TARGET,
     SyntheticSession,
+    finish,
     load_synthetic,
     make_config,
     new_fence,
@@ -108,17 +109,7 @@ def average(clients: dict[str, Client], discrepancies: torch.Tensor, gamma: floa
 
 def run_federation(federation: Federation) -> dict[str, dict[str, float]]:
     """Run to the end; return for each client its rounds, and milliseconds per round in total and in the exchange."""
-    for name in (*SOURCES, TARGET):
-        federation.call("admit", name, 1)
-        federation.start(name, 1, None)
-    running = {*SOURCES, TARGET}
-    while running:
-        for ended in federation.wait(5.0):
-            if ended.error:
-                raise ended.error
-            running.discard(ended.client)
-    rows = federation.call("poll", 0).rows
-    federation.close()
+    rows = finish(federation)
     results: dict[str, dict[str, float]] = {}
     for name in (*SOURCES, TARGET):
         timed = [row for row in rows if row["client"] == name and "seconds" in row]

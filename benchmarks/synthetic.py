@@ -16,6 +16,7 @@ from fedrf.config.schema import Config
 from fedrf.data.content import Arrays
 from fedrf.data.samples import Samples
 from fedrf.ownership import Fence, Owner
+from fedrf.runtime.base import Federation
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 
 SOURCES, TARGET = ("a", "b", "c", "d"), "t"
@@ -73,6 +74,22 @@ def make_config(size: str, **keys: Any) -> Config:
 def new_fence() -> Fence:
     """Return what allows writing to a new folder."""
     return Owner.claim(Path(mkdtemp())).fence
+
+
+def finish(federation: Federation) -> list[dict[str, Any]]:
+    """Run a federation of these clients to the end and return its figures."""
+    for name in (*SOURCES, TARGET):
+        federation.call("admit", name, 1)
+        federation.start(name, 1, None)
+    running = {*SOURCES, TARGET}
+    while running:
+        for ended in federation.wait(5.0):
+            if ended.error:
+                raise ended.error
+            running.discard(ended.client)
+    rows: list[dict[str, Any]] = federation.call("poll", 0).rows
+    federation.close()
+    return rows
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ class Coordinator:
 
     # Calls of clients
 
-    async def call(self, content: bytes) -> Any:
+    async def call(self, content: bytes | memoryview) -> Any:
         """Answer a call of a client, which is one of the following methods.
 
         Raises

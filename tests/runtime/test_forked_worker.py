@@ -15,7 +15,8 @@ from fedrf.runtime.ray.pool import can_fork
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 PROGRAM = """
 import os, sys
-print(os.getppid(), sys.argv[2], os.environ["GREETING"], os.getcwd(), "fedrf.federation.worker" in sys.modules, flush=True)
+is_imported = "fedrf.federation.worker" in sys.modules
+print(os.getppid(), sys.argv[2], os.environ["GREETING"], os.getcwd(), is_imported, flush=True)
 sys.exit(7)
 """
 
@@ -54,7 +55,8 @@ def test_programs_run_in_forks_of_one_process_which_ends_with_the_session(tmp_pa
     again = second.communicate()[0].split()
     assert (first.returncode, second.returncode) == (7, 7)
     assert output[1:] == ["a", "hello", str(tmp_path), "True"]
-    assert again[0] == output[0] and again[2] == "again"
+    assert again[0] == output[0]
+    assert again[2] == "again"
     server = psutil.Process(int(output[0]))
     assert "--serve" in server.cmdline()
     raylet.kill()
@@ -94,7 +96,8 @@ def test_client_actors_are_forks_also_after_a_crash(monkeypatch):
     import ray
 
     with RaySession("local") as session:
-        assert can_fork(0.0) and not can_fork(0.5)
+        assert can_fork(0.0)
+        assert not can_fork(0.5)
         pool = session.acquire(("a", "b"), ResourcesConfig(cpus_per_client=0.5))
         processes = [psutil.Process(ray.get(actor.where.remote())["pid"]) for actor in pool.actors.values()]
         (server,) = {process.parent() for process in processes}

@@ -32,7 +32,7 @@ class CoordinatorActor(Coordinator):
 
     async def call(self, content: Any) -> Any:
         """Reply with references to large arrays; a large call is an array of bytes in shared memory."""
-        answer = await super().call(memoryview(content) if isinstance(content, np.ndarray) else content)
+        answer = await super().call(content.data if isinstance(content, np.ndarray) else content)
         if not isinstance(answer, Reply):
             return answer
         return replace(answer, parts={kind: self._share(kind, values) for kind, values in answer.parts.items()})
