@@ -55,7 +55,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Return the simulated time in seconds."""
         return self._jumps.now
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Do work that is meant for another thread at once, in no simulated time."""
         result = self.create_future()
         try:
