@@ -1,4 +1,4 @@
-"""Draw accuracy against bytes for all methods, from the tables of ``docs/results.md``.
+"""Draw accuracy against bytes for all methods, and with compression, from the tables of ``docs/results.md``.
 
 ``python docs/figures/bytes.py [FILE]`` writes ``docs/figures/bytes.svg``, or the file that is named.
 """
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
+COMPRESSED = "`fedrf-plus`, frozen extractors"  # its table in docs/results.md; drawn beside Office-31
 TITLES = {"Office-31": "Office-31", "Office-Caltech10, SURF": "Office-Caltech10, SURF", "embedded digits": "digits"}
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 INK, MUTED, OURS, OTHERS = "#1f2430", "#8a93a3", "#b45309", "#566072"
@@ -24,7 +25,19 @@ LABELS = {  # offset in points and alignment of a name; other methods are dots
     "fedavg": ((-6, -2), "right"),
     "source-only": ((6, 0), "left"),
 }
+COMPRESSED_LABELS = {"int4": ((0, 9), "center"), "low-rank": ((-6, -4), "right"), "none": ((0, -9), "center")}
 ROW = re.compile(r"^\| `([\w-]+)` \|.*\| ([\d.]+)(?: ± [\d.]+)? \| ([\d.]+) (kB|MB|GB) \| [\d.]+ \|$", re.MULTILINE)
+
+
+def draw_compressed(axes: Axes, found: dict[str, tuple[float, float]]) -> None:
+    """Draw one method with different compressions, joined by a line."""
+    for name, (sent, accuracy) in found.items():
+        axes.plot(sent, accuracy, "s", color=OURS, markerfacecolor="white", markersize=4)
+        if name in COMPRESSED_LABELS:
+            offset, side = COMPRESSED_LABELS[name]
+            style = {"ha": side, "va": "center", "fontsize": 7, "color": OURS}
+            axes.annotate(name, (sent, accuracy), offset, textcoords="offset points", **style)
+    axes.plot(*zip(*sorted(found.values()), strict=True), "-", color=OURS, linewidth=0.8, alpha=0.6, zorder=1)
 
 
 def points(page: str, heading: str) -> dict[str, tuple[float, float]]:
@@ -62,6 +75,8 @@ def main(file: Path) -> None:
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     for axes, (heading, title) in zip(figure.subplots(1, 3), TITLES.items(), strict=True):
         draw(axes, title, points(page, heading))
+        if title == "Office-31":
+            draw_compressed(axes, points(page, COMPRESSED))
     figure.supxlabel("bytes sent in one run, both ways", fontsize=9, color=INK)
     figure.supylabel("accuracy on the target in %", fontsize=9, color=INK)
     with mpl.rc_context({"svg.hashsalt": "fedrf"}):

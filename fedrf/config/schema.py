@@ -204,6 +204,9 @@ class FederationConfig(Section):
     embeddings_from: Senders = Field("participants", description="sources whose Σℓ are used; see docs/protocol.md")
     aligners_from: Senders = Field("participants", description="sources whose W are averaged; same: as Σℓ")
     classifiers_from: Senders = Field("participants", description="sources whose C are averaged; same: as W")
+    compression: Literal["none", "half", "int8", "int4", "low-rank"] = Field(
+        "none", description="of W, C and G, both ways: differences with fewer bits or of low rank, with error feedback"
+    )
     drop: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="probability that a source's Σℓ, W, C or statistics are lost, independently in each round"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Protocol
@@ -15,8 +15,10 @@ from fedrf.config.registry import AGGREGATION_RULES, METHODS
 from fedrf.config.schema import Config
 from fedrf.protocol.aggregation import Array, combine
 from fedrf.protocol.async_aggregation import AsyncPart
+from fedrf.protocol.compression import codec_of
 from fedrf.protocol.message import ArrayMessage
 from fedrf.protocol.messages import PARTS
+from fedrf.protocol.published import Published
 from fedrf.protocol.sizes import classifier_widths
 
 Accepted = dict[str, ArrayMessage]
@@ -60,6 +62,8 @@ class Aggregate:
         Weights of the clients that the target sent last, for rules that use them.
     changes
         How often each part has changed.
+    published
+        If parts are compressed: what clients get and hold of each part.
     """
 
     config: Config
@@ -72,6 +76,7 @@ class Aggregate:
     counts: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, float] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
+    published: dict[str, Published] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
@@ -89,8 +94,7 @@ class Aggregate:
     def start_from(self, aligner: Array) -> None:
         """Start from a given W, also for clients that join later."""
         _check_finite("aligner", aligner)
-        self.current["aligner"] = aligner
-        self.changes["aligner"] += 1
+        self._hand_out("aligner", aligner)
 
     def combine(self, entries: dict[str, Accepted], suspect: Suspect) -> set[str]:
         """Average each part over all clients that sent it, in the order of the clients; return these parts."""
@@ -100,7 +104,7 @@ class Aggregate:
         for part in PARTS:
             sent = {name: entries[name][part].values for name in self._clients if part in entries.get(name, {})}
             if sent:
-                self._set(part, self._average(part, sent, suspect), set(self.sources))
+                self._set(part, self._average(part, sent, suspect), set(self.sources), sent)
                 combined.add(part)
         return combined
 
@@ -135,6 +139,11 @@ class Aggregate:
         if sender in self.sources:
             self.version += 1
 
+    def note_held(self, client: str, held: Mapping[str, int]) -> None:
+        """Note which averages a client says that it holds, by part."""
+        for part, published in self.published.items():
+            published.note_held(client, held.get(part, 0))
+
     def age(self, version: int) -> float:
         """Return the rounds since a version of the model: updates divided by the number of sources."""
         return (self.version - version) / len(self.sources)
@@ -166,8 +175,8 @@ class Aggregate:
         rule = AGGREGATION_RULES.find(self.config.federation.aggregation)
         return classifier_widths(self.config) if rule.matches_neurons and part == "classifier" else ()
 
-    def _set(self, part: str, average: Array, members: Set[str]) -> None:
-        """Store an average, after what the method does to it."""
+    def _set(self, part: str, average: Array, members: Set[str], senders: Iterable[str] | None = None) -> None:
+        """Store an average, after what the method does to it; `senders` if it has nothing but their newest parts."""
         fresh = self._fresh()
         sources = [fresh[name].values for name in self.sources if name in fresh and name in members]
         target = fresh[self.target].values if self.target in fresh else None
@@ -177,7 +186,15 @@ class Aggregate:
             got = getattr(moved, "shape", type(moved).__name__)
             raise ValueError(f"method={self.config.method}: after_average must return shape {average.shape}; got {got}")
         _check_finite(part, moved)
-        self.current[part] = moved
+        self._hand_out(part, moved, senders)
+
+    def _hand_out(self, part: str, average: Array, senders: Iterable[str] | None = None) -> None:
+        """Store an average as clients receive it."""
+        if codec := codec_of(self.config.federation.compression):
+            published = self.published.setdefault(part, Published())
+            feeds_back = senders is not None and published.is_held_by(senders)
+            average = published.publish(average, codec, feeds_back)
+        self.current[part] = average
         self.changes[part] += 1
 
 

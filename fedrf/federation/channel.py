@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import ArrayMessage, Message
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
 from fedrf.protocol.place import MAX_MEMORY, MAX_NAME
+from fedrf.protocol.repeats import Repeats
 from fedrf.protocol.wire import pack_call
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Channel:
         self.info, self._send, self.last_round = info, send, last_round
         self.progress = Progress()
         self.waited = 0.0
+        self._sent, self._received = Repeats(), Repeats()
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return self._send(pack_call(name, self.info.name, self.info.attempt, *arguments))
@@ -119,10 +122,16 @@ class Channel:
         if progress.figures:
             messages = [*messages, Metrics(info.name, number, info.attempt, progress.figures)]
             progress.figures = {}
-        envelope = Envelope(info.name, number, info.attempt, phase, tuple(messages), progress.model_version)
+        shortened = tuple(self._sent.shorten(message) if _may_repeat(message) else message for message in messages)
+        envelope = Envelope(
+            info.name, number, info.attempt, phase, shortened, progress.model_version, dict(progress.held)
+        )
         began = self.now()
         reply: Reply = self._call("exchange", envelope)
         self.waited += self.now() - began
+        if reply.refused:
+            self._sent.forget()
+        reply = replace(reply, embeddings=tuple(self._received.restore(message) for message in reply.embeddings))
         progress.round = max(progress.round, min(reply.round, self.last_round))
         progress.checkpoint_version = max(progress.checkpoint_version, reply.checkpoint_version)
         progress.stopped = progress.stopped or reply.stop
@@ -152,3 +161,7 @@ class Channel:
     def finish(self) -> None:
         """Report that the client has ended."""
         self._call("finish")
+
+
+def _may_repeat(message: Message) -> TypeGuard[ArrayMessage]:
+    return isinstance(message, ArrayMessage) and message.may_repeat

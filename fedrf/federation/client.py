@@ -259,6 +259,8 @@ class Client:
         if not (self.schedule.is_target or welcome.has_last):  # the coordinator has gone back to before it was sent
             progress.committed = False
         is_behind = welcome.round > progress.round or self.info.checkpoint is None
+        if self.config.federation.mode == "async" or is_behind:  # the coordinator may have forgotten the averages
+            self.module.references.forget()
         if is_behind and not progress.committed:
             self.module.load(welcome)
             progress.round = min(welcome.round, self.config.train.rounds)

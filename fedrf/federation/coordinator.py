@@ -31,6 +31,7 @@ from fedrf.federation.state import State
 from fedrf.federation.status import Status
 from fedrf.federation.sync_rounds import SyncRounds
 from fedrf.federation.uploads import Uploads
+from fedrf.protocol.compression import codec_of
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
@@ -85,7 +86,12 @@ class Coordinator:
         )
         self.liveness = liveness or Liveness(self.roster.clients, config.federation.deadline)
         self.reception = Reception(
-            self.roster, config.train.rounds, self.state, self.liveness, is_resumed=version is not None
+            self.roster,
+            config.train.rounds,
+            self.state,
+            self.liveness,
+            is_resumed=version is not None,
+            codec=codec_of(config.federation.compression),
         )
         self.replies = Replies(config, self.roster, self.state)
         self.uploads = Uploads(files, target)
@@ -179,6 +185,7 @@ class Coordinator:
 
     async def _answer(self, envelope: Envelope) -> Reply:
         self.roster.present.add(envelope.sender)
+        self.state.aggregate.note_held(envelope.sender, envelope.held)
         accepted, refused = self.reception.accept(envelope.messages, envelope.sender, envelope.round)
         result = await self.rounds.answer(envelope, accepted)
         if envelope.attempt != self.liveness.attempts[envelope.sender]:  # this answer has no receiver

@@ -7,7 +7,8 @@ that come back, and only then computes the loss and takes a step. Optimisation i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from fedrf.federation.channel import Channel
 from fedrf.federation.local_samples import LocalSamples
 from fedrf.federation.losses import as_numbers, check_losses
 from fedrf.federation.optimizers import round_optimizers
+from fedrf.federation.references import References
 from fedrf.federation.statistics_exchange import exchange_statistics
 from fedrf.methods.base import Inbox, Losses
 from fedrf.models.devices import upload
@@ -28,6 +30,7 @@ from fedrf.models.extractors.extractor import CachedExtractor
 from fedrf.models.mean_embedding import OwnEmbedding
 from fedrf.models.network import Batch, DomainModel, NoRandomFeatures
 from fedrf.models.parts import get_part, parameters_of, set_part
+from fedrf.protocol.compression import codec_of
 from fedrf.protocol.envelope import Reply
 from fedrf.protocol.message import KINDS, ArrayMessage, Message
 from fedrf.protocol.messages import MeanEmbedding, SourceWeights
@@ -82,6 +85,7 @@ class FederatedModule(DomainModel):
         # A submodule, so that checkpoints keep its running means.
         self.own_embedding = OwnEmbedding(size, align.message, align.memory, align.refresh, schedule.learns_extractor)
         self.num_round_optimizers = 1
+        self.references = References(channel.progress, codec_of(config.federation.compression))
         self.averaged = schedule.trained + (("auxiliary",) if self.method.shares_auxiliary else ())
 
     # A round
@@ -196,13 +200,17 @@ class FederatedModule(DomainModel):
             parts = (*parts, "auxiliary")
         parts = tuple(part for part in parts if parameters_of(self, part))  # an extractor may have none
         channel, models = self.channel, self.channel.progress.source_models
-        messages: list[Message] = [channel.message(_kind(part), get_part(self, part), number) for part in parts]
+        messages: list[Message] = [self._part_message(part, number) for part in parts]
         if messages and self.schedule.is_target and models and self.method.weighs_sources:
             some = self.samples.rows[torch.from_numpy(self.samples.some_positions())].to(self.device)
             weights, own = self.method.weigh_sources(self, some, models)
             values = torch.tensor([*(weights.get(name, 1.0) for name in self.schedule.sources), own])
             messages.append(channel.message(SourceWeights, values, number))
         return messages
+
+    def _part_message(self, part: str, number: int) -> ArrayMessage:
+        message = self.channel.message(_kind(part), get_part(self, part), number)
+        return replace(message, values=cast(Any, self.references.shorten(part, message.values)))
 
     def exchange(self, phase: str, number: int, messages: list[Message]) -> Reply:
         """Send messages and load what comes back."""
@@ -218,11 +226,13 @@ class FederatedModule(DomainModel):
         for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
             optimizer.state.clear()
         self.own_embedding.reset()
+        self.references.forget_residuals()
 
     def load(self, reply: Reply) -> None:
         """Load the averages and source models of a reply."""
         progress = self.channel.progress
-        for part, values in reply.parts.items():
+        for part, sent in reply.parts.items():
+            values = self.references.restore(part, sent, reply.numbers.get(part))
             set_part(self, part, torch.tensor(values))
             if self.config.train.proximal and part in self.averaged:
                 progress.anchor[part] = torch.tensor(values, device=self.device).reshape(-1)

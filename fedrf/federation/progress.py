@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedrf.protocol.compression import Array
+
 
 @dataclass
 class Progress:
@@ -29,6 +31,8 @@ class Progress:
         At the target: parts of single sources.
     anchor
         The averages that came last, for the penalty of FedProx.
+    references, held, residuals
+        If parts are compressed: the averages that came last, their numbers, and what rounding has left out.
     stopped
         Whether the coordinator asked it to stop; a checkpoint does not keep it.
     """
@@ -40,6 +44,9 @@ class Progress:
     figures: dict[str, float] = field(default_factory=dict)
     source_models: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     anchor: dict[str, Tensor] = field(default_factory=dict)
+    references: dict[str, Array] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    residuals: dict[str, Array] = field(default_factory=dict)
     stopped: bool = False
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,8 +13,10 @@ from fedrf.federation.aggregate import Accepted
 from fedrf.federation.liveness import Liveness, SupersededError
 from fedrf.federation.roster import Roster
 from fedrf.federation.state import State
+from fedrf.protocol.compression import Codec, Difference
 from fedrf.protocol.envelope import PHASES, Envelope
 from fedrf.protocol.message import ArrayMessage, BadMessageError, Message, check_message
+from fedrf.protocol.repeats import Repeats
 from fedrf.protocol.wire import Call, largest_call, unpack_call
 
 # Bounds of the norm of a part: a multiple of that of the current average with a root mean square besides, and a root
@@ -38,6 +41,8 @@ class Reception:
         The current attempt of each client.
     is_resumed
         Whether clients may begin with a later round than the first: their checkpoints can be newer than the state.
+    codec
+        How parts are coded; None: they come whole.
 
     Attributes
     ----------
@@ -45,8 +50,17 @@ class Reception:
         Why the run cannot go on; empty if it can.
     """
 
-    def __init__(self, roster: Roster, last_round: int, state: State, liveness: Liveness, is_resumed: bool) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        last_round: int,
+        state: State,
+        liveness: Liveness,
+        is_resumed: bool,
+        codec: Codec | None = None,
+    ) -> None:
         self.roster, self.last_round, self.state, self.liveness = roster, last_round, state, liveness
+        self.codec, self._repeats = codec, Repeats()
         self.broken = ""
         self._next_round = dict.fromkeys(roster.clients, last_round + 1 if is_resumed else 1)
         self._in_vain: dict[tuple[str, bool], _InVain] = {}
@@ -73,21 +87,43 @@ class Reception:
         refused = []
         for message in messages:
             try:
-                self.check(message, sender, number)
+                whole = self._whole(message)
+                self.check(whole, sender, number, message)
             except BadMessageError as error:
                 self._refuse(message, sender, str(error))
                 refused.append(str(error))
                 continue
-            message.deliver(accepted, partial(self.state.ledger.record, sender, number))
+            whole.deliver(accepted, partial(self.state.ledger.record, sender, number))
         return accepted, tuple(refused)
 
-    def check(self, message: Message, sender: str, number: int) -> None:
-        """Raise `BadMessageError`, or count the message."""
+    def check(self, message: Message, sender: str, number: int, sent: Message | None = None) -> None:
+        """Raise `BadMessageError`, or count the message, or what was sent in its place."""
         check_message(message, sender, number, self.roster.clients, self.state.sizes)
         if isinstance(message, ArrayMessage) and message.is_part:
             self._check_growth(message)
         self._in_vain.pop((message.kind, sender == self.roster.target), None)
-        self.state.ledger.count("up", message)
+        self.state.ledger.count("up", sent or message)
+
+    def _whole(self, message: Message) -> Message:
+        """Return a message with its array, if something else stands for it."""
+        if not isinstance(message, ArrayMessage):
+            return message
+        if message.may_repeat:
+            return self._repeats.restore(message)
+        return self._decoded(message) if message.is_part and isinstance(message.values, Difference) else message
+
+    def _decoded(self, message: ArrayMessage) -> ArrayMessage:
+        where, published = f"{message.kind} of {message.sender}", self.state.aggregate.published.get(message.kind)
+        base, steps = message.values
+        reference = published.arrays.get(base) if published and type(base) is int else None
+        if self.codec is None or reference is None or type(steps) is not tuple or len(steps) != 1:
+            raise BadMessageError(f"{where} is not one change of an average that it was sent")
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                change = self.codec.decode(steps[0], reference.shape)
+                return replace(message, values=reference + change)
+        except ValueError as error:
+            raise BadMessageError(f"{where} cannot be decoded: {error}") from None
 
     def reason_against(self, envelope: Envelope, newest: tuple[int, int, int]) -> str | None:
         """Return why a call is not answered: its phase or round is unknown, not yet due, or before its newest call."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fedrf.config.registry import METHODS
@@ -13,8 +13,10 @@ from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import complete_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
+from fedrf.protocol.compression import Difference
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.messages import PARTS
+from fedrf.protocol.repeats import Repeats
 from fedrf.protocol.schedule import participants_of
 
 
@@ -43,6 +45,8 @@ class Replies:
         self.config, self.roster, self.state = config, roster, state
         self.method = METHODS.find(config.method)
         self._delivered: Counter[str] = Counter()  # how often the target has received each part
+        self._repeats: dict[str, Repeats] = {}  # what each client has received of its peers
+        self._changes: dict[str, tuple[int, dict[int, Array | Difference]]] = {}  # of the newest averages
 
     def build(self, envelope: Envelope, accepted: Accepted, result: PhaseResult, refused: tuple[str, ...]) -> Reply:
         """Return Σℓ of the peers and each average that the sender is part of; the target gets all of them."""
@@ -57,16 +61,21 @@ class Replies:
         parts = self._parts([part for part in PARTS if part in wanted], envelope.phase)
         if is_target:
             self._note_delivered(parts, envelope.phase)
+        sent = {part: self._since(part, values, envelope.held.get(part, 0)) for part, values in parts.items()}
+        numbers = self._numbers(envelope.sender, parts)
         models = self._source_models(envelope, result) if is_target else {}
         solution = state.class_map if is_target and envelope.phase == "statistics" else None
         state.delivered[envelope.sender] = state.aggregate.version
+        repeats = self._repeats.setdefault(envelope.sender, Repeats())
+        embeddings = tuple(repeats.shorten(message) if message.may_repeat else message for message in embeddings)
         for message in embeddings:
             state.ledger.count_relayed(message)
-        for sent in (parts, *models.values()):
-            self._count(sent)
+        self._count(sent)
+        for model in models.values():
+            self._count(model)
         return Reply(
             embeddings,
-            parts,
+            sent,
             models,
             solution,
             model_version=state.aggregate.version,
@@ -74,18 +83,21 @@ class Replies:
             round=self.config.train.rounds if state.ending and not is_target else envelope.round,
             stop=result.stop,
             refused=refused,
+            numbers=numbers,
         )
 
     def catch_up(self, receiver: str, completed_rounds: int, phase: str = "greet") -> Reply:
-        """Return the current round and model, for a client that joins late or again."""
+        """Return the current round and the whole model, for a client that joins late or again."""
         state = self.state
+        self._repeats.pop(receiver, None)
         parts = self._parts(state.aggregate.current, phase)
         self._count(parts)
         state.delivered[receiver] = state.aggregate.version
         if receiver == self.roster.target:  # it may continue from a checkpoint, without what it had received since then
             self._delivered.clear()
         completed, version = max(0, completed_rounds), state.aggregate.version
-        return Reply(parts=parts, round=completed, model_version=version, has_last=self._has_last(receiver))
+        has_last, numbers = self._has_last(receiver), self._numbers(receiver, parts)
+        return Reply(parts=parts, round=completed, model_version=version, has_last=has_last, numbers=numbers)
 
     def _has_last(self, client: str) -> bool:
         """Tell whether what a client sends after the last round has arrived."""
@@ -104,6 +116,25 @@ class Replies:
         fixed = PARTS if self.method.message.needs_aligner else ("extractor",)
         return {part: current[part] for part in names if not (phase == "round" and part in fixed)}
 
+    def _since(self, part: str, values: Array, base: int) -> Array | Difference:
+        """Return an average, or what has changed since a client got its number `base`."""
+        published = self.state.aggregate.published.get(part)
+        if published is None:
+            return values
+        number, changes = self._changes.get(part, (0, {}))
+        if number != published.number:
+            changes = {}
+            self._changes[part] = published.number, changes
+        # The same object for all clients that hold the same: it is put into shared memory once.
+        return changes.setdefault(base, published.since(base))
+
+    def _numbers(self, receiver: str, parts: Mapping[str, Array]) -> dict[str, int]:
+        """Return the numbers of averages that are sent to a client, and note that it may hold them."""
+        published = {part: kept for part, kept in self.state.aggregate.published.items() if part in parts}
+        for averages in published.values():
+            averages.note_sent(receiver)
+        return {part: averages.number for part, averages in published.items()}
+
     def _note_delivered(self, parts: dict[str, Array], phase: str) -> None:
         changes = self.state.aggregate.changes
         self._delivered.update({part: changes[part] - self._delivered[part] for part in parts})
@@ -116,6 +147,6 @@ class Replies:
             return complete_source_models(self.config, self.state, self.roster.sources)
         return {}
 
-    def _count(self, parts: dict[str, Array]) -> None:
+    def _count(self, parts: Mapping[str, Array | Difference]) -> None:
         for part, values in parts.items():
             self.state.ledger.count_bytes("down", part, values.nbytes)

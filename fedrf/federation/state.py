@@ -11,6 +11,7 @@ from fedrf.protocol.async_aggregation import AsyncPart
 from fedrf.protocol.class_statistics import ClassStatistics
 from fedrf.protocol.ledger import Ledger
 from fedrf.protocol.message import KINDS
+from fedrf.protocol.published import Published
 from fedrf.protocol.quantized import Quantized
 from fedrf.protocol.sizes import Sizes
 
@@ -90,4 +91,4 @@ def number_of_rows(content: bytes) -> int:
 
 
 def _types() -> Types:
-    return (*KINDS.values(), AsyncPart, Ledger, Quantized, Sizes)
+    return (*KINDS.values(), AsyncPart, Ledger, Published, Quantized, Sizes)

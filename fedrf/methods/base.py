@@ -106,7 +106,7 @@ class Method:
         What is sent in a round, in bytes, as a formula that a test evaluates. K sources; G, W, C and D are the numbers
         of values in extractor, aligner, classifier and auxiliary network, S = 2N those in Σℓ, m those in an aligned
         sample; B samples are in a batch; P bytes are in a ciphertext; C is averaged every T rounds, W every
-        A and G every E.
+        A and G every E; Σℓ of all samples changes every F at a client that trains its extractor.
     bytes_once
         What is sent besides, once in a run. L classes; R components of the second moments (`align.rank`).
     """

@@ -34,5 +34,5 @@ class FedRFOneShot(FedRFTCA):
         "adapt.views": "aligned",
         "adapt.shares": "equal",
     }
-    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + C / T))"
+    bytes_per_round = "8 * (3*K + 1) + 4 * (2*K + 1) * (W / A + C / T)"  # Σℓ itself in the first round alone
     bytes_once = "K * (S * (L + R) + 4 * (2*L + R) + 8) + 4 * (K + 1) * S + S * L + 4 * L"

@@ -8,10 +8,12 @@ steps in the rounds: the coordinator moves the average of W by a closed-form pro
 `after_average`). After the last round the target trains its own extractor without communication
 (`fedrf.adaptation.stage`).
 
-Sent every round: Σℓ of all clients up, the target's down to each source and the sources' to the target. Every A rounds
-(`federation.aligner_interval`), and after the last: W of each source up, and of the target if it trains, and the
-average down to all. G in the same way every E rounds (`model.extractor_interval`), with `model.sharing=averaged`. Every
-T rounds: C of each source up, and the average down to all.
+Sent every round: Σℓ of all clients up, the target's down to each source and the sources' to the target, or only that it
+has not changed. It changes with the batch or, if it is of all samples, every F rounds (`align.refresh`) at a client
+that trains its extractor, and after averages of extractors. Every A rounds (`federation.aligner_interval`), and after
+the last: W of each source up, and of the target if it trains, and the average down to all. G in the same way every E
+rounds (`model.extractor_interval`), with `model.sharing=averaged`. Every T rounds: C of each source up, and the average
+down to all.
 """
 
 from __future__ import annotations
@@ -106,4 +108,6 @@ class FedRFPlus(FedRFTCA):
     summary = "fedrf-tca with exact messages, a proximal step and adaptation at the target"
     settings = {}
     ingredients = FedRFTCA.settings
-    bytes_per_round = "4 * ((3*K + 1) * S + (2*K + 1) * (W / A + G / E + C / T))"
+    bytes_per_round = (
+        "2*K * (4*S + 8*(F - 1)) / F + (K + 1) * (4*S + 8*(E - 1)) / E + 4 * (2*K + 1) * (W / A + G / E + C / T)"
+    )

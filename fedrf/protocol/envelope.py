@@ -25,6 +25,8 @@ class Envelope:
         How often the sender has been started.
     model_version
         Version of the model that the sender trained from.
+    held
+        If parts are compressed: the number of the average of each part that the sender has.
     """
 
     sender: str
@@ -33,6 +35,7 @@ class Envelope:
     phase: str
     messages: tuple[Message, ...] = ()
     model_version: int = 0
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,9 @@ class Reply:
     embeddings
         Messages of the peers, such as Σℓ.
     parts
-        Averages to load, by part.
+        Averages to load, by part; if parts are compressed, some as a `Difference`.
+    numbers
+        If parts are compressed: the numbers of these averages.
     source_models
         At the target: parts of single sources, by name.
     class_map
@@ -73,3 +78,4 @@ class Reply:
     stop: bool = False
     refused: tuple[str, ...] = ()
     has_last: bool = False
+    numbers: Mapping[str, int] = field(default_factory=dict)

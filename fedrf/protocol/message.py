@@ -78,12 +78,15 @@ class ArrayMessage(Message):
 
     Attributes
     ----------
+    may_repeat
+        For messages that are relayed: whether one may be the same as in the round before, and is then not sent again.
     needs_aligner
         For messages that are relayed: whether W is used to compute them, so that averages are loaded before.
     setup_bytes
         For messages that are relayed: bytes that each source sends to the target once, before round 1, by kind.
     """
 
+    may_repeat: ClassVar[bool] = False
     needs_aligner: ClassVar[bool] = False
     setup_bytes: ClassVar[Mapping[str, int]] = {}
     values: NDArray[Any]

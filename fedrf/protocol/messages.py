@@ -30,6 +30,7 @@ class MeanEmbedding(ArrayMessage):
 
     kind = "mean_embedding"
     is_relayed = True
+    may_repeat = True
 
     @classmethod
     def shape(cls, sizes: Sizes) -> tuple[int, ...] | None:

@@ -23,10 +23,10 @@ class Quantized(NamedTuple):
     scales: NDArray[np.float32]
 
     @classmethod
-    def of(cls, matrix: NDArray[np.floating[Any]], dtype: str = "int8") -> Quantized:
-        """Round the numbers of a matrix to integers of a type."""
-        largest = np.abs(matrix).max(axis=0, initial=0) / np.iinfo(dtype).max
-        scales = np.where(largest > np.finfo(np.float32).tiny, largest, 1).astype(np.float32)
+    def of(cls, matrix: NDArray[np.floating[Any]], dtype: str = "int8", largest: int | None = None) -> Quantized:
+        """Round the numbers of a matrix to integers of a type, of which `largest`, or the type's, is the largest."""
+        steps = np.abs(matrix).max(axis=0, initial=0) / (largest or np.iinfo(dtype).max)
+        scales = np.where(steps > np.finfo(np.float32).tiny, steps, 1).astype(np.float32)
         return cls(np.rint(matrix / scales).astype(dtype), scales)
 
     @property

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrf.archive import DamagedError, pack, unpack
+from fedrf.protocol.compression import Difference
 from fedrf.protocol.envelope import Envelope
 from fedrf.protocol.message import KINDS, ArrayMessage, BadMessageError, Message
 from fedrf.protocol.messages import Greeting, Metrics
+from fedrf.protocol.repeats import Same
 from fedrf.protocol.sizes import Sizes
 
 # The calls of clients, and the types of their arguments.
@@ -41,7 +43,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
     "float": (int, float),
-    "NDArray": (np.ndarray,),
+    "NDArray": (np.ndarray, Difference, Same),  # the others stand for an array
     "Mapping": (dict,),
     "tuple": (tuple,),
 }
@@ -77,7 +79,7 @@ def largest_call(sizes: Sizes) -> int:
 
 def pack_call(name: str, sender: str, attempt: int, *arguments: Any) -> bytes:
     """Return a call as bytes."""
-    return pack((name, sender, attempt, arguments), (Envelope, *KINDS.values()))
+    return pack((name, sender, attempt, arguments), _classes())
 
 
 def unpack_call(content: object, limit: int) -> Call:
@@ -87,7 +89,7 @@ def unpack_call(content: object, limit: int) -> Call:
     if len(content) > limit:
         raise BadMessageError(f"a call of {len(content)} bytes; allowed are {limit}")
     try:
-        value = unpack(content, (Envelope, *KINDS.values()))
+        value = unpack(content, _classes())
     except DamagedError as error:
         raise BadMessageError(f"a call is damaged: {error}") from None
     if type(value) is not tuple or len(value) != 4:
@@ -99,6 +101,10 @@ def unpack_call(content: object, limit: int) -> Call:
         raise BadMessageError(f"{call.name}: sender and attempt must be a text and a number")
     _check_arguments(call)
     return call
+
+
+def _classes() -> tuple[type, ...]:
+    return (Envelope, Difference, Same, *KINDS.values())
 
 
 def _check_arguments(call: Call) -> None:
@@ -134,7 +140,8 @@ def _is_sound(value: Any) -> bool:
     if isinstance(value, dict):
         return all(type(key) is str and _is_sound(key) and _is_sound(item) for key, item in value.items())
     if isinstance(value, Envelope):
-        return _has_types(value) and all(isinstance(part, Message) for part in value.messages)
+        has_numbers = _has_types(value) and all(type(number) is int for number in value.held.values())
+        return has_numbers and all(isinstance(part, Message) for part in value.messages)
     return _has_types(value) if isinstance(value, Message) else True
 
 

@@ -43,7 +43,7 @@ class _Jumps(SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An asyncio event loop with simulated time, for programs that use no other threads, processes or sockets."""
+    """An asyncio event loop with simulated time, for programs that wait for no processes or sockets."""
 
     def __init__(self) -> None:
         self._jumps = _Jumps(self.stop)

@@ -41,6 +41,7 @@ CASES += [("fedrf-plus", name) for name in ("I", "table III (III)", "V, E", "wit
 @pytest.mark.parametrize(("method", "setting"), CASES)
 def test_settings_of_the_paper_send_what_they_say(tmp_path, method, setting):
     overrides = {**SYNC, "method": method, "adapt.when": "never", **SETTINGS[setting]}
+    overrides |= {"model.sharing": "frozen"} if method == "fedrf-plus" else {}
     config = load_config(None, overrides)
     result, _ = run_recorded(overrides, tmp_path / "run")
     sources, _ = clients_of(config)
@@ -51,8 +52,12 @@ def test_settings_of_the_paper_send_what_they_say(tmp_path, method, setting):
     votes, interval = federation.prediction == "vote", federation.classifier_interval
     classifier_rounds = [] if votes else [number for number in sets if number % interval == 0]
     target_trains = method == "fedrf-tca" and setting != "without Σℓ"
+    times = [sum(name in chosen[0] for chosen in sets.values()) for name in sources]
+    times.append(sum(bool(chosen[0]) for chosen in sets.values()))  # of the target
+    # Σℓ of all samples of a frozen extractor is sent once, and then the round in which it was.
+    repeated = 8 if method == "fedrf-plus" else embedding
     expected = {
-        "mean_embedding": embedding * sum(len(chosen[0]) + bool(chosen[0]) for chosen in sets.values()),
+        "mean_embedding": sum(embedding + repeated * (number - 1) for number in times if number),
         "aligner": 8 * embedding * sum(len(sets[number][1]) + target_trains for number in aligner_rounds),
         "classifier": classifier
         * (len(sources) if votes else sum(len(sets[number][2]) for number in classifier_rounds)),

@@ -96,6 +96,7 @@ def sizes(result):
         "A": federation.aligner_interval,
         "T": federation.classifier_interval,
         "E": result.config.model.extractor_interval,
+        "F": result.config.align.refresh,
     }
     return {**counts, **intervals, "K": len(SOURCES), "S": 2 * NUM_FEATURES, "m": DIM, "B": BATCH, "P": 512}
 

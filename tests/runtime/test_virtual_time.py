@@ -63,6 +63,23 @@ def test_it_stops_after_some_time_of_the_machine_and_goes_on_later(loop):
     assert seen == [1.0]
 
 
+def test_what_would_run_in_another_thread_runs_at_once_and_in_no_time(loop):
+    def fail():
+        raise OSError("disk full")
+
+    async def main():
+        number = await asyncio.to_thread(pow, 2, 10)
+        with pytest.raises(OSError, match="disk full"):
+            await asyncio.to_thread(fail)
+        await asyncio.sleep(5.0)
+        return number
+
+    loop.at(1.0, 0, lambda: None)  # what the clock could jump to
+    coroutine = main()
+    assert loop.run_until_complete(coroutine) == 1024
+    assert loop.time() == 5.0
+
+
 def test_waiting_for_what_never_happens_is_an_error(loop):
     with pytest.raises(StuckError, match="no next event"):
         loop.run_until_complete(asyncio.Event().wait())
