@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -15,11 +17,14 @@ from fedrf.config.loader import load_config
 from fedrf.config.schema import Config
 from fedrf.data.content import Arrays
 from fedrf.data.samples import Samples
+from fedrf.federation.status import Status
 from fedrf.ownership import Fence, Owner
 from fedrf.runtime.base import Federation
+from fedrf.runtime.local import LocalFederation
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 
 SOURCES, TARGET = ("a", "b", "c", "d"), "t"
+CLIENTS = (*SOURCES, TARGET)
 ROUNDS = 60
 SIZES = {"0.8 MB": (1000, 100), "6.4 MB": (4000, 200)}
 COLUMNS, SAMPLES = 256, 1000
@@ -76,33 +81,49 @@ def new_fence() -> Fence:
     return Owner.claim(Path(mkdtemp())).fence
 
 
-def finish(federation: Federation) -> list[dict[str, Any]]:
-    """Run a federation of these clients to the end and return its figures."""
-    for name in (*SOURCES, TARGET):
+def start(federation: Federation, clients: Sequence[str] = CLIENTS) -> None:
+    """Start the clients of a federation."""
+    for name in clients:
         federation.call("admit", name, 1)
         federation.start(name, 1, None)
-    running = {*SOURCES, TARGET}
+
+
+def finish(federation: Federation, clients: Sequence[str] = CLIENTS) -> Status:
+    """Run a federation to the end and return its state then."""
+    start(federation, clients)
+    running = set(clients)
     while running:
         for ended in federation.wait(5.0):
             if ended.error:
                 raise ended.error
             running.discard(ended.client)
-    rows: list[dict[str, Any]] = federation.call("poll", 0).rows
+    status: Status = federation.call("poll", 0)
     federation.close()
-    return rows
+    return status
 
 
 def main() -> None:
-    """Start a federation and print a line when a client has completed the first round."""
-    config = make_config("0.8 MB", resources__clients_per_actor=int(sys.argv[1]), train__rounds=2)
-    with SyntheticSession() as session:
-        federation = RayFederation(session, config, SOURCES, TARGET, new_fence(), None)
-        for name in (*SOURCES, TARGET):
-            federation.call("admit", name, 1)
-            federation.start(name, 1, None)
+    """Start a federation and print a line when a client has completed the first round, then one for each line read.
+
+    The argument is the number of clients in an actor, or 0 for threads without Ray.
+    """
+    each = int(sys.argv[1])
+    config = make_config("0.8 MB", resources__clients_per_actor=max(1, each), train__rounds=200_000)
+    with ExitStack() as stack:
+        if each:
+            session = stack.enter_context(SyntheticSession())
+            federation: Federation = RayFederation(session, config, SOURCES, TARGET, new_fence(), None)
+        else:
+            import fedrf.federation.worker
+
+            fedrf.federation.worker.load_samples = load_synthetic
+            federation = LocalFederation(config, SOURCES, TARGET, new_fence(), None)
+        start(federation)
         while max(federation.call("poll", 0).rounds.values()) < 1:
-            time.sleep(0.05)
+            time.sleep(0.02)
         print("first round", flush=True)
+        sys.stdin.readline()
+        federation.call("stop")
         federation.close()
 
 
