@@ -45,7 +45,8 @@ def run(config: Config, session: RaySession | None) -> float:
     """Return the milliseconds of a round with Ray, or in threads without a session."""
     sources, target = clients_of(config)
     arguments: Any = (config, sources, target, new_fence(), None)
-    status = finish(RayFederation(session, *arguments) if session else LocalFederation(*arguments))
+    federation = RayFederation(session, *arguments) if session else LocalFederation(*arguments)
+    status = finish(federation, (*sources, target))
     return 1000 * status.round_seconds / config.train.rounds
 
 

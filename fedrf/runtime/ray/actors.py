@@ -94,12 +94,12 @@ def _link(coordinator: Any) -> Callable[[bytes], Any]:
     the deadline, the driver ends this process.
     """
     call = coordinator.call.options(max_task_retries=-1)
-    return lambda content: _with_arrays(_answer(call.remote(_shareable(content))))
+    return lambda content: _with_arrays(_answer(_submit(call, content)))
 
 
-def _shareable(content: bytes) -> Any:
-    """Return a large call as an array, which Ray hands over in shared memory without copies of its own."""
-    return content if len(content) < SHARED_BYTES else np.frombuffer(content, np.uint8)
+def _submit(call: Any, content: bytes) -> Any:
+    """Send a call; a large one as an array, which Ray hands over in shared memory without copies of its own."""
+    return call.remote(content if len(content) < SHARED_BYTES else np.frombuffer(content, np.uint8))
 
 
 def _answer(reference: Any) -> Any:
