@@ -20,12 +20,12 @@ UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 INK, MUTED, OURS, OTHERS = "#1f2430", "#8a93a3", "#b45309", "#566072"
 LABELS = {  # offset in points and alignment of a name; other methods are dots
     "fedrf-oneshot": ((7, 0), "left"),
-    "fedrf-plus": ((-7, 0), "right"),
+    "fedrf-plus": ((7, 0), "left"),
     "fedrf-tca": ((0, -11), "center"),
     "fedavg": ((-6, -2), "right"),
     "source-only": ((6, 0), "left"),
 }
-COMPRESSED_LABELS = {"int4": ((0, 9), "center"), "low-rank": ((-6, -4), "right"), "none": ((0, -9), "center")}
+COMPRESSED_LABELS = {"int4": ((0, 9), "center"), "low-rank": ((-2, -9), "right"), "none": ((0, -9), "center")}
 ROW = re.compile(r"^\| `([\w-]+)` \|.*\| ([\d.]+)(?: ± [\d.]+)? \| ([\d.]+) (kB|MB|GB) \| [\d.]+ \|$", re.MULTILINE)
 
 
@@ -37,6 +37,8 @@ def draw_compressed(axes: Axes, found: dict[str, tuple[float, float]]) -> None:
             offset, side = COMPRESSED_LABELS[name]
             style = {"ha": side, "va": "center", "fontsize": 7, "color": OURS}
             axes.annotate(name, (sent, accuracy), offset, textcoords="offset points", **style)
+    text = "squares: fedrf-plus with frozen extractors\nand federation.compression"
+    axes.text(0.02, 0.04, text, transform=axes.transAxes, fontsize=7, color=OURS)
     axes.plot(*zip(*sorted(found.values()), strict=True), "-", color=OURS, linewidth=0.8, alpha=0.6, zorder=1)
 
 
