@@ -97,11 +97,11 @@ class FederatedModule(DomainModel):
             self.adaptation_step(batch)
             return
         channel.waited, began = 0.0, channel.now()
-        channel.begin(number, self.config.federation.delays.get(schedule.name, 0.0))
         due = schedule.parts_after(number - 1)
         if schedule.averages_first(number - 1):
             self.exchange("commit", number, self.part_messages(due, number))
             due = ()
+        channel.begin(number, self.config.federation.delays.get(schedule.name, 0.0))
         with torch.set_grad_enabled(bool(schedule.trained)):
             features = self.features(batch.inputs)
             own = self.method.own_message(self, features)

@@ -137,7 +137,7 @@ def test_an_interrupted_sync_run_continues_with_the_same_bits(tmp_path, monkeypa
     assert final_weights(resumed) == final_weights(simulated)
     times = list(times_of(rows_of(resumed), "street").values())
     assert times == sorted(times)
-    assert times[-1] >= times_of(rows_of(simulated), "street")[6]
+    assert times[-1] > times_of(rows_of(simulated), "street")[6] - 1e-6  # not later if it was offline meanwhile
 
 
 def test_a_client_that_fails_ends_the_run_with_its_reason(tmp_path, monkeypatch):
