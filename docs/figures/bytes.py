@@ -38,7 +38,7 @@ def draw_compressed(axes: Axes, found: dict[str, tuple[float, float]]) -> None:
             style = {"ha": side, "va": "center", "fontsize": 7, "color": OURS}
             axes.annotate(name, (sent, accuracy), offset, textcoords="offset points", **style)
     text = "squares: fedrf-plus with frozen extractors\nand federation.compression"
-    axes.text(0.02, 0.04, text, transform=axes.transAxes, fontsize=7, color=OURS)
+    axes.text(0.03, 0.5, text, transform=axes.transAxes, fontsize=7, color=OURS)
     axes.plot(*zip(*sorted(found.values()), strict=True), "-", color=OURS, linewidth=0.8, alpha=0.6, zorder=1)
 
 
