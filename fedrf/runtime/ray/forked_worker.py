@@ -2,7 +2,7 @@
 
 Clients on one machine then import torch and Lightning once and share the memory of these modules. Ray runs this file in
 the place of `python` (`py_executable` of a runtime environment). The first worker of a Ray session starts the process
-that forks, which ends with the session. If that fails, the worker is started in the usual way.
+that forks, which ends with the session, or soon after its last worker. If that fails, the worker is started in the usual way.
 
 The file imports the standard library only, because it runs once for each worker.
 """
@@ -25,7 +25,9 @@ from typing import Any, NoReturn
 IMPORTS = ("ray", "fedrf.federation.worker")
 IMPORT_SECONDS = 120.0
 LOOK_SECONDS = 0.2  # between two looks at what has ended
-READ_BY_IMPORTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH", "PYTHONHASHSEED")
+IDLE_SECONDS = 30.0  # without a worker, after which the process that forks ends
+# Ray reads the job when it is imported, too.
+READ_BY_IMPORTS = ("RAY_JOB_ID", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")
 
 
 def command() -> str:
@@ -55,7 +57,7 @@ def _request(arguments: list[str]) -> dict[str, Any]:
 
 
 def _address(arguments: list[str]) -> str:
-    """Return the socket of the process that forks: one for each session, interpreter and environment of imports."""
+    """Return the socket of the process that forks: one for each session, job, interpreter and environment."""
     session = os.path.dirname(next(item for item in arguments if item.startswith("--raylet-name=")).partition("=")[2])
     key = json.dumps([sys.executable, __file__, [os.environ.get(name) for name in READ_BY_IMPORTS]])
     return os.path.join(session, f"fedrf-{hashlib.sha256(key.encode()).hexdigest()[:8]}")
@@ -115,8 +117,10 @@ class Server:
         self._listener.listen()
 
     def run(self) -> None:
-        """Fork workers until the Ray session ends."""
-        while os.path.exists(f"/proc/{self.raylet}"):
+        """Fork workers until the Ray session ends, or no worker has been left for a while."""
+        last = time.monotonic()
+        while os.path.exists(f"/proc/{self.raylet}") and time.monotonic() < last + IDLE_SECONDS:
+            last = time.monotonic() if self._workers else last
             connections = list(self._workers.values())
             for ready in select.select([self._listener, *connections], [], [], LOOK_SECONDS)[0]:
                 if ready is self._listener:
