@@ -200,7 +200,9 @@ class FederationConfig(Section):
     mode: Literal["async", "sync"] = Field(
         "async", description="async: clients do not wait for each other; sync: rounds; same seed, same bits"
     )
-    participants: Literal["all", "random"] = Field("all", description="S_t, the sources that take part in a round")
+    participants: Literal["all", "random"] | Count = Field(
+        "all", description="S_t, the sources that take part in a round; a number: so many, and the others skip it"
+    )
     embeddings_from: Senders = Field("participants", description="sources whose Σℓ are used; see docs/protocol.md")
     aligners_from: Senders = Field("participants", description="sources whose W are averaged; same: as Σℓ")
     classifiers_from: Senders = Field("participants", description="sources whose C are averaged; same: as W")

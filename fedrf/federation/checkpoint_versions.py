@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from fedrf.federation.checkpoints import KEPT_VERSIONS, CoordinatorFiles
 
@@ -23,6 +23,12 @@ class CheckpointVersions:
         The version of each client's newest file.
     snapshot
         Returns the state to save, as bytes.
+
+    Attributes
+    ----------
+    changed
+        Where sources skip rounds: clients that have called since they saved. The newest file of another one is part of
+        the versions that begin until it calls again.
     """
 
     def __init__(
@@ -33,26 +39,41 @@ class CheckpointVersions:
         self._kept = [dict(saved)] if saved else []
         self._content: bytes | None = None
         self._began = time.monotonic()
+        self.changed: set[str] = set()
+        self._savers: Set[str] | None = None
 
-    def begin(self, force: bool = False) -> None:
-        """Begin a version if it is time: replies carry its number from now on, and clients save when they see it."""
+    def begin(self, force: bool = False, savers: Set[str] | None = None) -> None:
+        """Begin a version if it is time: replies carry its number from now on, and clients save when they see it.
+
+        Parameters
+        ----------
+        force
+            Whether it is time, whenever the last version began.
+        savers
+            The clients that save; by default all that are expected to.
+        """
         is_due = self._content is None and time.monotonic() - self._began >= self.pause
         if force or is_due:
             self.files.check_owner()
             self.number += 1
             self._content = self._snapshot()
+            self._savers = None if savers is None else frozenset(savers)
             self._began = time.monotonic()
 
     def note_saved(self, client: str, version: int) -> None:
         """Record that a client has saved."""
         self.saved[client] = version
+        self.changed.discard(client)
 
     def commit_if_complete(self, expected: set[str]) -> None:
         """Make the version valid if all expected clients have saved it.
 
         A client that has left keeps its older file, from which it is started again.
         """
-        if self._content is not None and all(self.saved.get(name) == self.number for name in expected):
+        if self._content is None:
+            return
+        savers = expected if self._savers is None else expected & self._savers
+        if all(self.saved.get(name) == self.number for name in savers):
             self.files.save(self.number, self._content, self.saved)
             self._kept = [*self._kept, dict(self.saved)][-KEPT_VERSIONS:]
             self._content = None

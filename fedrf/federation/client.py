@@ -258,7 +258,7 @@ class Client:
         progress, welcome, self._has_joined = self.channel.progress, self.welcome, True
         if not (self.schedule.is_target or welcome.has_last):  # the coordinator has gone back to before it was sent
             progress.committed = False
-        is_behind = welcome.round > progress.round or self.info.checkpoint is None
+        is_behind = welcome.round >= self.schedule.next_round(progress.round) or self.info.checkpoint is None
         if is_behind and not progress.committed:
             self.module.load(welcome)
             progress.round = min(welcome.round, self.config.train.rounds)

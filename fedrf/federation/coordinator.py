@@ -30,6 +30,7 @@ from fedrf.federation.state import State
 from fedrf.federation.status import Status
 from fedrf.federation.sync_rounds import SyncRounds
 from fedrf.federation.uploads import Uploads
+from fedrf.protocol.attendance import Attendance
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Greeting, Metrics, Product, Statistics
@@ -54,6 +55,7 @@ class Coordinator:
         version: Version | None = None,
     ) -> None:
         self.config, self.roster = config, Roster(tuple(sources), target)
+        self.attendance = Attendance(config, self.roster.sources, target)
         aggregate = Aggregate(config, self.roster.sources, target)
         if version is None:
             self.state = State(aggregate, Sizes.of(config, len(self.roster.clients)))
@@ -66,14 +68,20 @@ class Coordinator:
         )
         self.liveness = Liveness(self.roster.clients, config.federation.deadline)
         self.reception = Reception(
-            self.roster, config.train.rounds, self.state, self.liveness, is_resumed=version is not None
+            self.roster,
+            config.train.rounds,
+            self.state,
+            self.liveness,
+            self.attendance,
+            is_resumed=version is not None,
         )
-        self.replies = Replies(config, self.roster, self.state)
+        self.replies = Replies(config, self.roster, self.state, self.attendance)
         self.uploads = Uploads(files, target)
         self.startup = Startup(config, self.roster, self.state)
         self.rounds: SyncRounds | AsyncRounds
         if config.federation.mode == "sync":
-            self.rounds = SyncRounds(config, self.roster, self.state, self.versions, self._leave_late)
+            leave, attendance = self._leave_late, self.attendance
+            self.rounds = SyncRounds(config, self.roster, self.state, self.versions, leave, attendance)
         else:
             self.rounds = AsyncRounds(config, self.roster, self.state, self.versions)
         self._answers: dict[str, tuple[tuple[int, int, int], asyncio.Task[Reply]]] = {}
@@ -134,8 +142,7 @@ class Coordinator:
     async def greet(self, greeting: Greeting) -> tuple[float, Reply]:
         """Wait for all clients and return σ; a client that comes back gets the current round and model at once."""
         self.reception.check(greeting, greeting.sender, 0)
-        self.roster.present.add(greeting.sender)
-        self.roster.finished.discard(greeting.sender)
+        self._expect(greeting.sender)
         self._preparing.pop(greeting.sender, None)
         if not await self.startup.greet(greeting):
             return 0.0, Reply(stop=True)
@@ -159,7 +166,8 @@ class Coordinator:
         return await asyncio.shield(self._answers[envelope.sender][1])
 
     async def _answer(self, envelope: Envelope) -> Reply:
-        self.roster.present.add(envelope.sender)
+        if envelope.sender not in self.roster.present:
+            self._expect(envelope.sender)
         accepted, refused = self.reception.accept(envelope.messages, envelope.sender, envelope.round)
         result = await self.rounds.answer(envelope, accepted)
         if envelope.attempt != self.liveness.attempts[envelope.sender]:  # this answer has no receiver
@@ -170,6 +178,12 @@ class Coordinator:
         reply = self.replies.build(envelope, accepted, result, refused)
         self.reception.allow(envelope.sender, reply.round)
         return reply
+
+    def _expect(self, client: str) -> None:
+        """Wait for a client, also if the others went on without it."""
+        self.roster.present.add(client)
+        self.roster.finished.discard(client)
+        self.rounds.recheck()
 
     def _catch_up(self, client: str, phase: str = "greet") -> Reply:
         """Return the current round and model, for a client that joins late or again."""
@@ -184,8 +198,9 @@ class Coordinator:
 
     async def saved(self, sender: str, version: int) -> int:
         """Record that a client has saved a checkpoint version; return the oldest that it must keep."""
-        if not 1 <= version <= self.versions.number:
-            raise BadMessageError(f"{sender} has saved version {version}; the newest is {self.versions.number}")
+        newest = self.versions.number + self.attendance.is_sampled  # a client that skips rounds saves for the next one
+        if not 1 <= version <= newest:
+            raise BadMessageError(f"{sender} has saved version {version}; the newest is {newest}")
         self.versions.note_saved(sender, version)
         self.versions.commit_if_complete(self.roster.expected())
         oldest = self.versions.oldest_needed(sender)

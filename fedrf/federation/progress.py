@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+NOT_KEPT = ("stopped", "saved_version")  # in checkpoints
+
 
 @dataclass
 class Progress:
@@ -31,6 +33,8 @@ class Progress:
         The averages that came last, for the penalty of FedProx.
     stopped
         Whether the coordinator asked it to stop; a checkpoint does not keep it.
+    saved_version
+        The newest checkpoint version that it has saved or need not save; a checkpoint does not keep it.
     """
 
     round: int = 0
@@ -41,10 +45,11 @@ class Progress:
     source_models: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     anchor: dict[str, Tensor] = field(default_factory=dict)
     stopped: bool = False
+    saved_version: int = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "stopped"}
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in NOT_KEPT}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to a checkpoint."""
