@@ -251,7 +251,9 @@ class ResourcesConfig(Section):
     cpus_per_client: Positive | Literal["auto"] = Field(
         "auto", description="auto: 1, or the largest share that fits on the nodes"
     )
-    clients_per_actor: Count = Field(1, description="more: faster start, as threads of one process that fail together")
+    clients_per_actor: Count = Field(
+        1, description="more: faster start and less memory, in one thread of a process, and they fail together"
+    )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         3, description="how often a client, or all of them, are started again within an hour"
     )

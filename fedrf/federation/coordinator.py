@@ -115,6 +115,14 @@ class Coordinator:
     async def beat(self, sender: str) -> None:
         """Do nothing: that the call has arrived is a sign of life."""
 
+    async def beat_for(self, sender: str, attempts: dict[str, int]) -> None:
+        """Note signs of life of clients that share a process with the sender."""
+        if self.config.resources.clients_per_actor == 1:
+            raise BadMessageError(f"{sender} shows signs of life of others, with resources.clients_per_actor=1")
+        for name, attempt in attempts.items():
+            if self.liveness.attempts.get(name) == attempt:
+                self.liveness.hear(name, attempt)
+
     async def prepare(self, sender: str, share: float) -> bool:
         """Record the share of samples that a client has prepared; tell whether to stop."""
         self._preparing[sender] = share

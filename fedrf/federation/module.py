@@ -94,7 +94,8 @@ class FederatedModule(DomainModel):
             self.adaptation_step(batch)
             return
         channel.waited, began = 0.0, time.perf_counter()
-        time.sleep(self.config.federation.delays.get(schedule.name, 0))
+        if delay := self.config.federation.delays.get(schedule.name):
+            time.sleep(delay)
         due = schedule.parts_after(number - 1)
         if schedule.averages_first(number - 1):
             self.exchange("commit", number, self.part_messages(due, number))

@@ -88,8 +88,6 @@ class Saver(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the client join the others; its file counts, also if it was lost before it could say so."""
-        if self.channel.info.checkpoint is not None:
-            self.channel.saved(self.channel.info.checkpoint)
         self.on_start()
 
     def on_train_batch_end(

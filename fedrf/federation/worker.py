@@ -36,9 +36,25 @@ def run_client(
     decoders: int | None = None,
     num_sharing: int = 1,
 ) -> None:
-    """Run one client from beginning to end; the target also writes its predictions.
+    """Run one client from beginning to end, which shows that it is alive; the target also writes its predictions.
 
-    A process that the driver has excluded or replaced raises `SupersededError` as soon as it notices.
+    A process that the driver has excluded or replaced raises `SupersededError` as soon as it notices. The other
+    parameters are those of `run_over`.
+    """
+    channel = Channel(info, send, config.train.rounds)
+    with heartbeat(channel.beat, pause_between_beats(config.federation.deadline)):
+        run_over(config, channel, threads, reserved_gpus, decoders, num_sharing)
+
+
+def run_over(
+    config: Config,
+    channel: Channel,
+    threads: int = 1,
+    reserved_gpus: float | None = None,
+    decoders: int | None = None,
+    num_sharing: int = 1,
+) -> None:
+    """Run one client over a channel from beginning to end.
 
     Parameters
     ----------
@@ -53,14 +69,11 @@ def run_client(
     # Lightning's hints about hardware and loaders would appear once for each client.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning.*")
-    channel = Channel(info, send, config.train.rounds)
     device = choose_device(config.resources, reserved_gpus, num_sharing)
-    pause = pause_between_beats(config.federation.deadline)
     try:
-        with heartbeat(channel.beat, pause):
-            channel.place(*device.place)
-            with arithmetic(config, device.torch, channel.note):
-                _run(config, channel, device, threads if device.is_cpu else decoders or threads)
+        channel.place(*device.place)
+        with arithmetic(config, device.torch, channel.note):
+            _run(config, channel, device, threads if device.is_cpu else decoders or threads)
     except BaseException as error:
         clear_frames(error.__traceback__)  # they would keep the network as long as somebody keeps the error
         raise

@@ -21,6 +21,7 @@ from fedrf.protocol.sizes import Sizes
 # The calls of clients, and the types of their arguments.
 CALLS: dict[str, tuple[type, ...]] = {
     "beat": (),
+    "beat_for": (dict,),
     "prepare": (float,),
     "place": (str, str, str, int),
     "note": (str,),
