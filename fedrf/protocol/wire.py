@@ -21,7 +21,6 @@ from fedrf.protocol.sizes import Sizes
 # The calls of clients, and the types of their arguments.
 CALLS: dict[str, tuple[type, ...]] = {
     "beat": (),
-    "beat_for": (dict,),
     "prepare": (float,),
     "place": (str, str, str, int),
     "note": (str,),
@@ -34,6 +33,7 @@ CALLS: dict[str, tuple[type, ...]] = {
     "upload": (str, int, int, str, np.ndarray),
     "download": (str, int),
     "finish": (),
+    "beat_for": (dict,),
 }
 OTHER_BYTES = 1_000_000  # of a call besides its arrays
 MAX_INTEGER = 2**63
