@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedrf.config.participation import is_empty
+from fedrf.config.participation import is_empty, senders
 from fedrf.config.registry import AGGREGATION_RULES, DATASETS, EXTRACTORS, METHODS, SCORES
 
 if TYPE_CHECKING:
     from fedrf.config.schema import Config
+
+IN_SAMPLE = ("participants", "same", "subset", "none")  # senders that are a part of S_t
 
 
 def check_consistency(config: Config) -> None:
@@ -16,6 +18,7 @@ def check_consistency(config: Config) -> None:
     check_classifier(config)
     check_model(config)
     check_method(config)
+    check_participants(config)
     check_aggregation(config)
     check_statistics(config)
     check_selection(config)
@@ -79,6 +82,23 @@ def check_method(config: Config) -> None:
         raise ValueError(
             f"data.partition={config.data.partition} splits sources, and method={name} pools them: allowed: none"
         )
+
+
+def check_participants(config: Config) -> None:
+    """Check that a sample of the sources in each round can be used with the other keys."""
+    federation = config.federation
+    if not isinstance(federation.participants, int):
+        return
+    number = f"federation.participants={federation.participants}"
+    if federation.mode != "sync":
+        raise ValueError(f"{number}: a sample of the sources in each round needs federation.mode=sync")
+    keys = ("embeddings_from", "aligners_from", "classifiers_from")
+    for key, value in zip(keys, senders(federation), strict=True):
+        if value not in IN_SAMPLE:
+            raise ValueError(
+                f"{number}: sources outside the sample send nothing, and federation.{key}={value} uses them; "
+                f"allowed: {', '.join(IN_SAMPLE)}"
+            )
 
 
 def check_aggregation(config: Config) -> None:

@@ -7,7 +7,7 @@ are used:
 ============== ==========================================================================
 value          sources whose message of this kind is used
 ============== ==========================================================================
-`participants` S_t: all sources, or a random subset (`federation.participants`)
+`participants` S_t: all sources, a random subset, or so many (`federation.participants`)
 `same`         the same as for the kind before it (for Σℓ: S_t)
 `subset`       a random subset of those for the kind before it (for Σℓ: of S_t)
 `all`          all sources
@@ -68,10 +68,21 @@ def random_subset(items: Sequence[str], rng: np.random.RandomState) -> frozenset
     return frozenset(items[index] for index in rng.permutation(len(items))[:size])
 
 
+@lru_cache(maxsize=1024)
+def sample(count: int, size: int, seed: int, round_number: int) -> frozenset[int]:
+    """Return the positions of the sources in S_t if `size` of them take part in each round."""
+    return frozenset(_sample(count, size, np.random.RandomState([seed, round_number, 0x5EED])))
+
+
+def _sample(count: int, size: int, rng: np.random.RandomState) -> list[int]:
+    drawn: list[int] = rng.permutation(count)[:size].tolist()
+    return drawn
+
+
 @lru_cache(maxsize=16)
 def participants(
     sources: tuple[str, ...],
-    selection: str,
+    selection: str | int,
     senders: tuple[str, str, str],
     seed: int,
     round_number: int,
@@ -90,7 +101,7 @@ def participants(
         Probability that a message is lost, unless its kind is one of `certain`.
     """
     rng = np.random.RandomState([seed, round_number, 0x5EED])
-    selected = frozenset(sources) if selection == "all" else random_subset(sources, rng)
+    selected = _select(sources, selection, rng)
     before, sets = selected, []
     for value in senders:
         before = _choose(value, sources, selected, before, rng, round_number)
@@ -105,6 +116,12 @@ def participants(
             for kind, chosen, arrived in zip(Participants._fields, sets, arrives, strict=True)
         )
     )
+
+
+def _select(sources: tuple[str, ...], selection: str | int, rng: np.random.RandomState) -> frozenset[str]:
+    if isinstance(selection, int):
+        return frozenset(sources[position] for position in _sample(len(sources), selection, rng))
+    return frozenset(sources) if selection == "all" else random_subset(sources, rng)
 
 
 def _choose(

@@ -200,7 +200,9 @@ class FederationConfig(Section):
     mode: Literal["async", "sync"] = Field(
         "async", description="async: clients do not wait for each other; sync: rounds; same seed, same bits"
     )
-    participants: Literal["all", "random"] = Field("all", description="S_t, the sources that take part in a round")
+    participants: Literal["all", "random"] | Count = Field(
+        "all", description="S_t, the sources that take part in a round; a number: so many, and the others skip it"
+    )
     embeddings_from: Senders = Field("participants", description="sources whose Σℓ are used; see docs/protocol.md")
     aligners_from: Senders = Field("participants", description="sources whose W are averaged; same: as Σℓ")
     classifiers_from: Senders = Field("participants", description="sources whose C are averaged; same: as W")
@@ -252,7 +254,9 @@ class ResourcesConfig(Section):
     cpus_per_client: Positive | Literal["auto"] = Field(
         "auto", description="auto: 1, or the largest share that fits on the nodes"
     )
-    clients_per_actor: Count = Field(1, description="more: faster start, as threads of one process that fail together")
+    clients_per_actor: Count = Field(
+        1, description="more: faster start and less memory, in one thread of a process, and they fail together"
+    )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         3, description="how often a client, or all of them, are started again within an hour"
     )

@@ -8,18 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
+from weakref import WeakKeyDictionary, WeakValueDictionary
 from zlib import crc32
 
 import numpy as np
 
 from fedrf.config.registry import DATASETS, METHODS
 from fedrf.config.schema import Config, DataConfig
+from fedrf.data.content import Arrays, Content
 from fedrf.data.dataset import data_root
 from fedrf.data.imbalance import missing_classes, thinned
 from fedrf.data.partition import Integers, partition
 from fedrf.data.samples import Samples
 from fedrf.data.validation import hold_out
 
+# The content of domains whose clients are starting, and how it is split; without content, which it would keep alive.
+_LOADED: WeakValueDictionary[tuple[DataConfig, str, int], Content] = WeakValueDictionary()
+_SPLIT: WeakKeyDictionary[Content, dict[str, Samples]] = WeakKeyDictionary()
+_SPLITTING = Lock()
+NOTHING = Arrays(np.empty((0, 0), dtype=np.float32))
 POOL = "pool"  # the client that has the samples of all sources, for references that are not federated
 
 
@@ -127,10 +135,24 @@ def domains_of(config: Config, client: str) -> tuple[str, ...]:
 
 def _own_samples(config: DataConfig, client: str, seed: int) -> Samples:
     domain = domain_of(config, client)
-    samples = share_out(config, domain, load_domain(config, domain), seed)[client]
+    samples = _share_of(config, client, domain, seed)
     samples = samples.standardised() if config.scale == "standard" else samples
     # Files are often sorted by class: without a shuffle, the position of a sample would tell its label.
     return samples.take(np.random.RandomState([seed, crc32(domain.encode()), 0x5F1E]).permutation(len(samples)))
+
+
+def _share_of(config: DataConfig, client: str, domain: str, seed: int) -> Samples:
+    """Return the samples of one client; clients of a process that start together load and split a domain once."""
+    if config.partition == "none":
+        return share_out(config, domain, load_domain(config, domain), seed)[client]
+    with _SPLITTING:
+        content = _LOADED.get(key := (config, domain, seed))
+        if content is None:
+            whole = load_domain(config, domain)
+            content = _LOADED[key] = whole.content
+            shares = share_out(config, domain, whole, seed)
+            _SPLIT[content] = {name: replace(share, content=NOTHING) for name, share in shares.items()}
+        return replace(_SPLIT[content][client], content=content)
 
 
 def share_out(config: DataConfig, domain: str, samples: Samples, seed: int) -> dict[str, Samples]:

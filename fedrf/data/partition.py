@@ -61,18 +61,35 @@ def _even(labels: Integers, count: int, random: np.random.RandomState, concentra
 def _dirichlet(
     labels: Integers, count: int, random: np.random.RandomState, concentration: float, shards: int
 ) -> Integers:
-    """Split each class by its own draw of a Dirichlet distribution, which gives skewed labels."""
+    """Split each class by its own draw of a Dirichlet distribution, which gives skewed labels.
+
+    With so many clients that one has too few samples in every draw, it gets samples of the largest clients.
+    """
     totals = np.unique(labels, return_counts=True)[1]
     for _ in range(MAX_DRAWS):
         sizes = _rounded_sizes(totals, _dirichlet_shares((len(totals), count), random, concentration), random)
         if sizes.sum(axis=0).min() >= MIN_SAMPLES:
-            owners = np.empty_like(labels)
-            owners[_by_label(labels, random)] = np.repeat(np.tile(np.arange(count), len(totals)), sizes.ravel())
-            return owners
-    raise ValueError(
-        f"data.concentration={concentration:g} and data.clients={count}: a client had fewer than {MIN_SAMPLES} of "
-        f"{len(labels):,} samples in each of {MAX_DRAWS:,} draws; use a larger data.concentration or fewer data.clients"
-    )
+            return _owners(labels, sizes, random)
+    return _owners(labels, _filled(sizes), random)
+
+
+def _owners(labels: Integers, sizes: Integers, random: np.random.RandomState) -> Integers:
+    """Assign as many samples of each class (rows) to each client (columns) as `sizes` says."""
+    num_classes, count = sizes.shape
+    owners = np.empty_like(labels)
+    owners[_by_label(labels, random)] = np.repeat(np.tile(np.arange(count), num_classes), sizes.ravel())
+    return owners
+
+
+def _filled(sizes: Integers) -> Integers:
+    """Move samples, one at a time, from the largest client's largest class to clients with too few."""
+    filled = sizes.copy()
+    while (totals := filled.sum(axis=0)).min() < MIN_SAMPLES:
+        largest = totals.argmax()
+        kind = filled[:, largest].argmax()
+        filled[kind, largest] -= 1
+        filled[kind, totals.argmin()] += 1
+    return filled
 
 
 def _shards(labels: Integers, count: int, random: np.random.RandomState, concentration: float, shards: int) -> Integers:

@@ -75,3 +75,6 @@ def _check_client_names(config: Config) -> None:
         unknown = sorted(set(named) - set(clients))
         if unknown:
             raise ValueError(f"{key} names {', '.join(unknown)}; the clients are {', '.join(clients)}")
+    size = config.federation.participants
+    if isinstance(size, int) and size > len(sources):
+        raise ValueError(f"federation.participants={size}: there are {len(sources)} sources; allowed: at most as many")

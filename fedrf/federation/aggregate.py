@@ -150,14 +150,13 @@ class Aggregate:
 
     def peers(self, receiver: str, members: Set[str]) -> tuple[ArrayMessage, ...]:
         """Return the Σℓ for a client: those of a round's participants for the target, the target's for a source."""
-        fresh = self._fresh()
         names = [name for name in self.sources if name in members] if receiver == self.target else [self.target]
-        return tuple(fresh[name] for name in names if name in fresh)
+        return tuple(self._fresh(names).values())
 
-    def _fresh(self) -> dict[str, ArrayMessage]:
-        """Return the Σℓ that are not too old."""
-        limit = self.config.federation.max_staleness
-        return {name: message for name, (message, version) in self.embeddings.items() if self.age(version) <= limit}
+    def _fresh(self, names: Iterable[str]) -> dict[str, ArrayMessage]:
+        """Return the Σℓ of these clients that are not too old."""
+        limit, stored = self.config.federation.max_staleness, self.embeddings
+        return {name: stored[name][0] for name in names if name in stored and self.age(stored[name][1]) <= limit}
 
     def _weights(self, names: Sequence[str], part: str) -> dict[str, float]:
         """Return how much each of these clients counts."""
@@ -177,7 +176,7 @@ class Aggregate:
 
     def _set(self, part: str, average: Array, members: Set[str], senders: Iterable[str] | None = None) -> None:
         """Store an average, after what the method does to it; `senders` if it has nothing but their newest parts."""
-        fresh = self._fresh()
+        fresh = self._fresh(self._clients)
         sources = [fresh[name].values for name in self.sources if name in fresh and name in members]
         target = fresh[self.target].values if self.target in fresh else None
         method = METHODS.find(self.config.method)

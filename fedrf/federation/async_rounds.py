@@ -33,7 +33,7 @@ class AsyncRounds:
             self._finish_phase(envelope.phase)
         sends_parts = envelope.phase not in ("statistics", "source_models")
         averaged = set(self.state.aggregate.current) if sends_parts else set()
-        return PhaseResult(averaged, self.versions.number, self.roster.stopping)
+        return PhaseResult(averaged, self.versions.number, self.roster.stopping, envelope.round)
 
     def _finish_phase(self, phase: str) -> None:
         """Compute what only the target receives, and begin a checkpoint version if it is time."""

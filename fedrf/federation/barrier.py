@@ -10,10 +10,11 @@ Key = tuple[int, ...]
 
 
 class _Waiting:
-    """What each client has brought to one use of the barrier, and the result for all."""
+    """What each client has brought to one use of the barrier, who is missing, and the result for all."""
 
-    def __init__(self) -> None:
+    def __init__(self, missing: set[str]) -> None:
         self.entries: dict[str, Any] = {}
+        self.missing = missing
         self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
@@ -23,7 +24,7 @@ class Barrier:
     Parameters
     ----------
     expected
-        Returns the clients that must arrive.
+        Returns the clients that must arrive in one use; `recheck` tells that they have changed.
     close
         Computes the result of one use, once, from the entries of all clients.
     leave
@@ -34,7 +35,7 @@ class Barrier:
 
     def __init__(
         self,
-        expected: Callable[[], set[str]],
+        expected: Callable[[Key], set[str]],
         close: Callable[[Key, dict[str, Any]], Any],
         leave: Callable[[str, str], Awaitable[None]] | None = None,
         deadline: float | None = None,
@@ -44,12 +45,15 @@ class Barrier:
 
     async def wait(self, key: Key, sender: str, entry: Any) -> Any:
         """Add an entry and wait for the result."""
-        waiting = self._open.setdefault(key, _Waiting())
+        if key not in self._open:
+            self._open[key] = _Waiting(self._expected(key))
+        waiting = self._open[key]
         waiting.entries[sender] = entry
-        self.recheck()
+        waiting.missing.discard(sender)
+        self._close_if_complete(key)
         while not (await asyncio.wait([waiting.result], timeout=self._deadline))[0]:
             assert self._leave is not None  # together with a deadline
-            for name in sorted(self._expected() - waiting.entries.keys()):
+            for name in sorted(waiting.missing):
                 await self._leave(name, f"late by {self._deadline:g} s")
         return waiting.result.result()
 
@@ -60,11 +64,17 @@ class Barrier:
         self._open.clear()
 
     def recheck(self) -> None:
-        """Close every use for which all expected clients have arrived."""
+        """Look again who is missing: a client came, left or finished."""
         for key, waiting in list(self._open.items()):
-            if self._expected() <= waiting.entries.keys():
-                del self._open[key]
-                try:
-                    waiting.result.set_result(self._close(key, waiting.entries))
-                except Exception as error:
-                    waiting.result.set_exception(error)  # for all clients, which would wait forever otherwise
+            waiting.missing = self._expected(key) - waiting.entries.keys()
+            self._close_if_complete(key)
+
+    def _close_if_complete(self, key: Key) -> None:
+        """Close a use of the barrier for which all expected clients have arrived."""
+        if self._open[key].missing:
+            return
+        waiting = self._open.pop(key)
+        try:
+            waiting.result.set_result(self._close(key, waiting.entries))
+        except Exception as error:
+            waiting.result.set_exception(error)  # for all clients, which would wait forever otherwise

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedrf.federation.warm_start import WarmStartReply
 
 Send = Callable[[bytes], Any]
+WAITING_CALLS = ("greet", "warm_start", "exchange")  # whose answer can depend on other clients
 
 
 class StoppedError(Exception):
@@ -42,6 +43,8 @@ class Channel:
         Sends a call to the coordinator and returns the answer.
     last_round
         T, the number of rounds.
+    wait
+        Sends a call whose answer can depend on other clients, and returns the answer; default `send`.
 
     Attributes
     ----------
@@ -51,14 +54,15 @@ class Channel:
         Seconds in which the client waited for replies.
     """
 
-    def __init__(self, info: ClientInfo, send: Send, last_round: int) -> None:
-        self.info, self._send, self.last_round = info, send, last_round
+    def __init__(self, info: ClientInfo, send: Send, last_round: int, wait: Send | None = None) -> None:
+        self.info, self._send, self.last_round, self._wait = info, send, last_round, wait or send
         self.progress = Progress()
         self.waited = 0.0
         self._sent, self._received = Repeats(), Repeats()
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        return self._send(pack_call(name, self.info.name, self.info.attempt, *arguments))
+        send = self._wait if name in WAITING_CALLS else self._send
+        return send(pack_call(name, self.info.name, self.info.attempt, *arguments))
 
     def now(self) -> float:
         """Return the time in seconds, since any moment."""
@@ -75,6 +79,10 @@ class Channel:
     def beat(self) -> None:
         """Show that the client is alive; raise `SupersededError` if another process has replaced this one."""
         self._call("beat")
+
+    def beat_for(self, attempts: dict[str, int]) -> None:
+        """Show that clients in this process are alive, of which this is one."""
+        self._call("beat_for", attempts)
 
     def place(self, node: str, device: str, model: str, memory: int) -> None:
         """Tell where the client runs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from fedrf.federation.checkpoints import KEPT_VERSIONS, CoordinatorFiles
 
@@ -24,6 +24,12 @@ class CheckpointVersions:
         The version of each client's newest file.
     snapshot
         Returns the state to save, as bytes.
+
+    Attributes
+    ----------
+    changed
+        Where sources skip rounds: clients that have called since they saved. The newest file of another one is part of
+        the versions that begin until it calls again.
     """
 
     def __init__(
@@ -34,19 +40,31 @@ class CheckpointVersions:
         self._kept = [dict(saved)] if saved else []
         self._content: bytes | None = None
         self._began, self._writing = time.monotonic(), asyncio.Lock()
+        self.changed: set[str] = set()
+        self._savers: Set[str] | None = None
 
-    def begin(self, force: bool = False) -> None:
-        """Begin a version if it is time: replies carry its number from now on, and clients save when they see it."""
+    def begin(self, force: bool = False, savers: Set[str] | None = None) -> None:
+        """Begin a version if it is time: replies carry its number from now on, and clients save when they see it.
+
+        Parameters
+        ----------
+        force
+            Whether it is time, whenever the last version began.
+        savers
+            The clients that save; by default all that are expected to.
+        """
         is_due = self._content is None and time.monotonic() - self._began >= self.pause
         if force or is_due:
             self.files.check_owner()
             self.number += 1
             self._content = self._snapshot()
+            self._savers = None if savers is None else frozenset(savers)
             self._began = time.monotonic()
 
     def note_saved(self, client: str, version: int) -> None:
         """Record that a client has saved."""
         self.saved[client] = version
+        self.changed.discard(client)
 
     async def commit_if_complete(self, expected: set[str]) -> None:
         """Make the version valid if all expected clients have saved it, and return when it is written.
@@ -65,7 +83,8 @@ class CheckpointVersions:
                     self._content = None
 
     def _is_complete(self, expected: set[str]) -> bool:
-        return self._content is not None and all(self.saved.get(name) == self.number for name in expected)
+        savers = expected if self._savers is None else expected & self._savers
+        return self._content is not None and all(self.saved.get(name) == self.number for name in savers)
 
     def oldest_needed(self, client: str) -> int:
         """Return the oldest file of a client that a valid version refers to."""

@@ -42,7 +42,7 @@ from fedrf.models.precision import AUTOCAST
 from fedrf.models.trunk_rows import TrunkRows, trunk_rows
 from fedrf.protocol.envelope import Reply
 from fedrf.protocol.schedule import Schedule
-from fedrf.tca.random_features import RandomFourierFeatures, median_sigma
+from fedrf.tca.random_features import RandomFourierFeatures, median_sigma, shared_frequencies
 
 # Initial weights come from torch's global generator, and with `--local` clients are threads of one process.
 _DRAWING = threading.Lock()
@@ -129,9 +129,9 @@ class Client:
             module.add_auxiliary(module.method.auxiliary_network(self.config, self.schedule.num_peers, size))
         sigma, welcome = self._greet(width, module, size)
         if settings.kernel != "none":
-            module.random_features = RandomFourierFeatures(
-                extractor.out_features, settings.num_features, sigma, settings.kernel, seed
-            )
+            size, width = settings.num_features, extractor.out_features
+            omega = shared_frequencies(size, width, sigma, settings.kernel, seed)
+            module.random_features = RandomFourierFeatures(width, size, sigma, settings.kernel, seed, frequencies=omega)
         cached.adapter.requires_grad_(self.schedule.learns_extractor)
         module.autocast = AUTOCAST.get(self.config.train.precision)
         return module.to(self.device.torch), welcome
@@ -251,6 +251,8 @@ class Client:
 
     def _on_start(self, starting: ExitStack) -> None:
         starting.close()
+        if self.info.checkpoint is not None:
+            self.channel.saved(self.info.checkpoint)
         self._join()
 
     def _join(self) -> None:
@@ -258,7 +260,7 @@ class Client:
         progress, welcome, self._has_joined = self.channel.progress, self.welcome, True
         if not (self.schedule.is_target or welcome.has_last):  # the coordinator has gone back to before it was sent
             progress.committed = False
-        is_behind = welcome.round > progress.round or self.info.checkpoint is None
+        is_behind = welcome.round >= self.schedule.next_round(progress.round) or self.info.checkpoint is None
         if self.config.federation.mode == "async" or is_behind:  # the coordinator may have forgotten the averages
             self.module.references.forget()
         if is_behind and not progress.committed:

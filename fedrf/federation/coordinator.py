@@ -31,6 +31,7 @@ from fedrf.federation.state import State
 from fedrf.federation.status import Status
 from fedrf.federation.sync_rounds import SyncRounds
 from fedrf.federation.uploads import Uploads
+from fedrf.protocol.attendance import Attendance
 from fedrf.protocol.compression import codec_of
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.message import BadMessageError
@@ -74,6 +75,7 @@ class Coordinator:
         liveness: Liveness | None = None,
     ) -> None:
         self.config, self.roster = config, Roster(tuple(sources), target)
+        self.attendance = Attendance(config, self.roster.sources, target)
         aggregate = Aggregate(config, self.roster.sources, target)
         if version is None:
             self.state = State(aggregate, Sizes.of(config, len(self.roster.clients)))
@@ -90,15 +92,17 @@ class Coordinator:
             config.train.rounds,
             self.state,
             self.liveness,
+            self.attendance,
             is_resumed=version is not None,
             codec=codec_of(config.federation.compression),
         )
-        self.replies = Replies(config, self.roster, self.state)
+        self.replies = Replies(config, self.roster, self.state, self.attendance)
         self.uploads = Uploads(files, target)
         self.startup = Startup(config, self.roster, self.state, now)
         self.rounds: SyncRounds | AsyncRounds
         if config.federation.mode == "sync":
-            self.rounds = SyncRounds(config, self.roster, self.state, self.versions, self._leave_late)
+            leave, attendance = self._leave_late, self.attendance
+            self.rounds = SyncRounds(config, self.roster, self.state, self.versions, leave, attendance)
         else:
             self.rounds = AsyncRounds(config, self.roster, self.state, self.versions)
         self._answers: dict[str, tuple[tuple[int, int, int], asyncio.Task[Reply]]] = {}
@@ -132,6 +136,14 @@ class Coordinator:
     async def beat(self, sender: str) -> None:
         """Do nothing: that the call has arrived is a sign of life."""
 
+    async def beat_for(self, sender: str, attempts: dict[str, int]) -> None:
+        """Note signs of life of clients that share a process with the sender."""
+        if self.config.resources.clients_per_actor == 1:
+            raise BadMessageError(f"{sender} shows signs of life of others, with resources.clients_per_actor=1")
+        for name, attempt in attempts.items():
+            if self.liveness.attempts.get(name) == attempt:
+                self.liveness.hear(name, attempt)
+
     async def prepare(self, sender: str, share: float) -> bool:
         """Record the share of samples that a client has prepared; tell whether to stop."""
         self._preparing[sender] = share
@@ -159,8 +171,7 @@ class Coordinator:
     async def greet(self, greeting: Greeting) -> tuple[float, Reply]:
         """Wait for all clients and return σ; a client that comes back gets the current round and model at once."""
         self.reception.check(greeting, greeting.sender, 0)
-        self.roster.present.add(greeting.sender)
-        self.roster.finished.discard(greeting.sender)
+        self._expect(greeting.sender)
         self._preparing.pop(greeting.sender, None)
         if not await self.startup.greet(greeting):
             return 0.0, Reply(stop=True)
@@ -184,7 +195,8 @@ class Coordinator:
         return await asyncio.shield(self._answers[envelope.sender][1])
 
     async def _answer(self, envelope: Envelope) -> Reply:
-        self.roster.present.add(envelope.sender)
+        if envelope.sender not in self.roster.present:
+            self._expect(envelope.sender)
         self.state.aggregate.note_held(envelope.sender, envelope.held)
         accepted, refused = self.reception.accept(envelope.messages, envelope.sender, envelope.round)
         result = await self.rounds.answer(envelope, accepted)
@@ -196,6 +208,12 @@ class Coordinator:
         reply = self.replies.build(envelope, accepted, result, refused)
         self.reception.allow(envelope.sender, reply.round)
         return reply
+
+    def _expect(self, client: str) -> None:
+        """Wait for a client, also if the others went on without it."""
+        self.roster.present.add(client)
+        self.roster.finished.discard(client)
+        self.rounds.recheck()
 
     def _catch_up(self, client: str, phase: str = "greet") -> Reply:
         """Return the current round and model, for a client that joins late or again."""
@@ -210,8 +228,9 @@ class Coordinator:
 
     async def saved(self, sender: str, version: int) -> int:
         """Record that a client has saved a checkpoint version; return the oldest that it must keep."""
-        if not 1 <= version <= self.versions.number:
-            raise BadMessageError(f"{sender} has saved version {version}; the newest is {self.versions.number}")
+        newest = self.versions.number + self.attendance.is_sampled  # a client that skips rounds saves for the next one
+        if not 1 <= version <= newest:
+            raise BadMessageError(f"{sender} has saved version {version}; the newest is {newest}")
         self.versions.note_saved(sender, version)
         await self.versions.commit_if_complete(self.roster.expected())
         oldest = self.versions.oldest_needed(sender)

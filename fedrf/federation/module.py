@@ -101,6 +101,10 @@ class FederatedModule(DomainModel):
         if schedule.averages_first(number - 1):
             self.exchange("commit", number, self.part_messages(due, number))
             due = ()
+            if channel.progress.round < number or not schedule.takes_part(number):
+                return
+            if schedule.joins(number):  # the time in which it skipped rounds does not count
+                channel.waited, began = 0.0, channel.now()
         channel.begin(number, self.config.federation.delays.get(schedule.name, 0.0))
         with torch.set_grad_enabled(bool(schedule.trained)):
             features = self.features(batch.inputs)
@@ -214,8 +218,14 @@ class FederatedModule(DomainModel):
 
     def exchange(self, phase: str, number: int, messages: list[Message]) -> Reply:
         """Send messages and load what comes back."""
-        reply = self.channel.exchange(phase, number, messages)
+        reply, progress = self.channel.exchange(phase, number, messages), self.channel.progress
         self.load(reply)
+        if self.schedule.joins(number) and phase != "round":
+            if reply.stop and reply.round < number:  # the run stops in the rounds that the client skips
+                progress.round = min(reply.round, progress.round)
+                progress.saved_version = progress.checkpoint_version
+            elif phase == "commit":  # versions that began in these rounds have its older file
+                progress.saved_version = progress.checkpoint_version
         if reply.refused:
             self._forget()
         return reply

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedrf.protocol.compression import Array
+NOT_KEPT = ("stopped", "saved_version")  # in checkpoints
 
 
 @dataclass
@@ -35,6 +36,8 @@ class Progress:
         If parts are compressed: the averages that came last, their numbers, and what rounding has left out.
     stopped
         Whether the coordinator asked it to stop; a checkpoint does not keep it.
+    saved_version
+        The newest checkpoint version that it has saved or need not save; a checkpoint does not keep it.
     """
 
     round: int = 0
@@ -48,10 +51,11 @@ class Progress:
     held: dict[str, int] = field(default_factory=dict)
     residuals: dict[str, Array] = field(default_factory=dict)
     stopped: bool = False
+    saved_version: int = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "stopped"}
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in NOT_KEPT}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to a checkpoint."""

@@ -13,6 +13,7 @@ from fedrf.federation.aggregate import Accepted
 from fedrf.federation.liveness import Liveness, SupersededError
 from fedrf.federation.roster import Roster
 from fedrf.federation.state import State
+from fedrf.protocol.attendance import Attendance
 from fedrf.protocol.compression import Codec, Difference
 from fedrf.protocol.envelope import PHASES, Envelope
 from fedrf.protocol.message import ArrayMessage, BadMessageError, Message, check_message
@@ -39,6 +40,8 @@ class Reception:
         The coordinator's state.
     liveness
         The current attempt of each client.
+    attendance
+        Who takes part in which round.
     is_resumed
         Whether clients may begin with a later round than the first: their checkpoints can be newer than the state.
     codec
@@ -56,20 +59,23 @@ class Reception:
         last_round: int,
         state: State,
         liveness: Liveness,
+        attendance: Attendance,
         is_resumed: bool,
         codec: Codec | None = None,
     ) -> None:
         self.roster, self.last_round, self.state, self.liveness = roster, last_round, state, liveness
-        self.codec, self._repeats = codec, Repeats()
+        self.attendance, self.codec, self._repeats = attendance, codec, Repeats()
         self.broken = ""
-        self._next_round = dict.fromkeys(roster.clients, last_round + 1 if is_resumed else 1)
+        self._next_round = {
+            name: last_round + 1 if is_resumed else attendance.next_round(name, 0) for name in roster.clients
+        }
         self._in_vain: dict[tuple[str, bool], _InVain] = {}
 
     def open(self, content: object) -> Call:
         """Return the call in some bytes, after checking that its sender is a client's current process."""
         try:
             call = unpack_call(content, largest_call(self.state.sizes))
-            if call.sender not in self.roster.clients:
+            if call.sender not in self.liveness.attempts:
                 raise BadMessageError(f"unknown sender {call.sender!r:.50}; known: {', '.join(self.roster.clients)}")
         except BadMessageError as error:
             self.state.ledger.refuse("call", str(error), "unknown")
@@ -98,7 +104,7 @@ class Reception:
 
     def check(self, message: Message, sender: str, number: int, sent: Message | None = None) -> None:
         """Raise `BadMessageError`, or count the message, or what was sent in its place."""
-        check_message(message, sender, number, self.roster.clients, self.state.sizes)
+        check_message(message, sender, number, self.liveness.attempts, self.state.sizes)
         if isinstance(message, ArrayMessage) and message.is_part:
             self._check_growth(message)
         self._in_vain.pop((message.kind, sender == self.roster.target), None)
@@ -128,7 +134,7 @@ class Reception:
     def reason_against(self, envelope: Envelope, newest: tuple[int, int, int]) -> str | None:
         """Return why a call is not answered: its phase or round is unknown, not yet due, or before its newest call."""
         sender, number = envelope.sender, envelope.round
-        if sender not in self.roster.clients:
+        if sender not in self.liveness.attempts:
             return f"unknown sender {sender!r}; known: {', '.join(self.roster.clients)}"
         if envelope.phase not in PHASES or not 1 <= number <= self.last_round + 1:
             return f"{sender} calls for {envelope.phase!r:.50} of round {number}"
@@ -139,8 +145,8 @@ class Reception:
         return None
 
     def allow(self, sender: str, completed: int) -> None:
-        """Let a client call for the round after those that it was told are over."""
-        self._next_round[sender] = max(self._next_round[sender], completed + 1)
+        """Let a client call for its next round after those that it was told are over."""
+        self._next_round[sender] = max(self._next_round[sender], self.attendance.next_round(sender, completed))
 
     def _check_growth(self, message: ArrayMessage) -> None:
         """Raise if the norm of a part is out of proportion to that of the current average."""
@@ -158,11 +164,17 @@ class Reception:
         self.state.ledger.refuse(kind, reason, sender)
         is_target = sender == self.roster.target
         senders = {self.roster.target} if is_target else set(self.roster.sources)
-        rounds = {name: self.state.rounds.get(name, 0) for name in senders} | {sender: message.round}
+        if self.attendance.is_sampled:  # other sources send in each round
+            rounds, last = (
+                dict.fromkeys(senders, message.round),
+                senders & self.attendance.expected(self.last_round, "round"),
+            )
+        else:
+            rounds, last = {name: self.state.rounds.get(name, 0) for name in senders} | {sender: message.round}, senders
         in_vain = self._in_vain.setdefault((kind, is_target), _InVain(dict(rounds), set()))
         in_vain.refused.add(sender)
         past = min(rounds[name] - in_vain.since[name] for name in senders) + 1
-        is_last = message.round > self.last_round and in_vain.refused == senders
+        is_last = message.round > self.last_round and in_vain.refused >= last
         if isinstance(message, ArrayMessage) and (past >= ROUNDS_IN_VAIN or is_last):
             whom = self.roster.target if is_target else "any source"
             when = "after the last round" if is_last else f"for {past} rounds"

@@ -13,6 +13,7 @@ from fedrf.federation.roster import Roster
 from fedrf.federation.source_models import complete_source_models
 from fedrf.federation.state import State
 from fedrf.protocol.aggregation import Array
+from fedrf.protocol.attendance import Attendance
 from fedrf.protocol.compression import Difference
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.protocol.messages import PARTS
@@ -31,18 +32,21 @@ class PhaseResult(NamedTuple):
         The newest checkpoint version.
     stop
         Whether clients are asked to stop.
+    round
+        The round that the federation has reached; before that of the call, if the run stops before it.
     """
 
     averaged: set[str]
     checkpoint_version: int
     stop: bool
+    round: int
 
 
 class Replies:
     """Builds replies and counts their bytes."""
 
-    def __init__(self, config: Config, roster: Roster, state: State) -> None:
-        self.config, self.roster, self.state = config, roster, state
+    def __init__(self, config: Config, roster: Roster, state: State, attendance: Attendance) -> None:
+        self.config, self.roster, self.state, self.attendance = config, roster, state, attendance
         self.method = METHODS.find(config.method)
         self._delivered: Counter[str] = Counter()  # how often the target has received each part
         self._repeats: dict[str, Repeats] = {}  # what each client has received of its peers
@@ -55,12 +59,15 @@ class Replies:
         embeddings = (
             state.aggregate.peers(envelope.sender, members) if relayed(accepted) and envelope.phase == "round" else ()
         )
-        wanted = result.averaged & (self._new_parts() if is_target else set(accepted))
+        wanted = self._new_parts() & result.averaged if is_target else self._due_parts(envelope, accepted, result)
         # A client whose part was refused gets the average instead, and goes on with it.
         wanted |= {message.kind for message in envelope.messages} & state.aggregate.current.keys() - accepted.keys()
         parts = self._parts([part for part in PARTS if part in wanted], envelope.phase)
         if is_target:
             self._note_delivered(parts, envelope.phase)
+        elif self.attendance.is_sampled:
+            received = state.received.setdefault(envelope.sender, {})
+            received.update({part: state.aggregate.changes[part] for part in parts})
         sent = {part: self._since(part, values, envelope.held.get(part, 0)) for part, values in parts.items()}
         numbers = self._numbers(envelope.sender, parts)
         models = self._source_models(envelope, result) if is_target else {}
@@ -80,7 +87,7 @@ class Replies:
             solution,
             model_version=state.aggregate.version,
             checkpoint_version=result.checkpoint_version,
-            round=self.config.train.rounds if state.ending and not is_target else envelope.round,
+            round=self.config.train.rounds if state.ending and not is_target else result.round,
             stop=result.stop,
             refused=refused,
             numbers=numbers,
@@ -105,6 +112,19 @@ class Replies:
         has_statistics = config.align.statistics == "none" or client in state.statistics
         has_vote = config.federation.prediction == "average" or client in state.source_models
         return state.rounds.get(client, 0) > config.train.rounds and has_statistics and has_vote
+
+    def _due_parts(self, envelope: Envelope, accepted: Accepted, result: PhaseResult) -> set[str]:
+        """Return the averages for a source: those that it is part of, or after it has skipped rounds all newer ones.
+
+        A source that skips the round gets none: it gets the newest ones when it takes part again.
+        """
+        source, number, changes = envelope.sender, envelope.round, self.state.aggregate.changes
+        if not self.attendance.takes_part(source, number):
+            return set()
+        if not self.attendance.joins(source, number) or result.round < number:
+            return result.averaged & set(accepted)
+        received = self.state.received.get(source, {})
+        return {part for part in self.state.aggregate.current if changes[part] > received.get(part, 0)}
 
     def _new_parts(self) -> set[str]:
         changes = self.state.aggregate.changes

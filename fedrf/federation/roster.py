@@ -13,6 +13,8 @@ class Roster:
     ----------
     sources, target
         Names of the clients.
+    clients
+        All clients, sources first.
     present
         Clients that have not left.
     finished
@@ -25,18 +27,15 @@ class Roster:
 
     sources: tuple[str, ...]
     target: str
+    clients: tuple[str, ...] = field(init=False)
     present: set[str] = field(init=False)
     finished: set[str] = field(default_factory=set)
     begun: bool = False
     stopping: bool = False
 
     def __post_init__(self) -> None:
+        self.clients = (*self.sources, self.target)
         self.present = set(self.clients)
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """All clients, sources first."""
-        return (*self.sources, self.target)
 
     def expected(self) -> set[str]:
         """Return the clients whose messages the others wait for."""

@@ -35,7 +35,11 @@ class RoundBatches:
     def __iter__(self) -> Iterator[Batch]:
         module, rounds, progress = self.module, self.config.train.rounds, self.module.channel.progress
         while not progress.stopped and progress.round < rounds + self.steps:
-            progress.round += 1
+            number = module.schedule.next_round(progress.round)
+            if number > rounds + self.steps:  # a source skips the rounds that are left
+                progress.round = rounds
+                return
+            progress.round = number
             is_adaptation = progress.round > rounds
             if is_adaptation and module.commit():  # first: the others wait for it
                 uncache_adapter(module)

@@ -59,7 +59,7 @@ class Saver(Callback):
     def __init__(self, module: FederatedModule, on_start: Callable[[], None]) -> None:
         self.module, self.on_start, self.channel = module, on_start, module.channel
         self.files = ClientFiles(files_root(self.channel.info.run, module.config.track.storage), self.channel.info.name)
-        self.saved, self.saved_at = 0, time.monotonic()
+        self.saved_at = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps besides weights, optimisers and Lightning's loops."""
@@ -75,7 +75,7 @@ class Saver(Callback):
         """Go back to a checkpoint."""
         stage, held_out = self.module.stage, self.module.samples.held_out
         self.channel.progress.load_state_dict(state_dict["progress"])
-        self.saved = self.channel.progress.checkpoint_version
+        self.channel.progress.saved_version = self.channel.progress.checkpoint_version
         module = self.module
         module.unit_norm = not (self.channel.progress.committed and module.schedule.takes_statistics)
         if stage:
@@ -88,29 +88,29 @@ class Saver(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the client join the others; its file counts, also if it was lost before it could say so."""
-        if self.saved:
-            self.channel.saved(self.saved)
         self.on_start()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save if a version has begun and, during adaptation after the rounds, from time to time."""
+        """Save if a version has begun, before rounds are skipped and, during adaptation, from time to time."""
         progress, pause = self.channel.progress, self.module.config.federation.checkpoint_seconds
         is_due = progress.stopped or time.monotonic() - self.saved_at >= pause
-        if progress.checkpoint_version > self.saved or (progress.committed and is_due):
-            self._save(trainer)
+        if progress.checkpoint_version > progress.saved_version or (progress.committed and is_due):
+            self._save(trainer, progress.checkpoint_version)
+            progress.saved_version = progress.checkpoint_version
+        elif not self.module.schedule.takes_part(batch.round):
+            self._save(trainer, progress.checkpoint_version + 1)  # for versions that begin in the rounds to come
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Commit after the last round, and save the version that the reply asked for."""
         if not self.channel.progress.stopped:
             self.module.commit()
-            if self.channel.progress.checkpoint_version > self.saved:
-                self._save(trainer)
+            if self.channel.progress.checkpoint_version > self.channel.progress.saved_version:
+                self._save(trainer, self.channel.progress.checkpoint_version)
 
-    def _save(self, trainer: Trainer) -> None:
-        version = self.channel.progress.checkpoint_version
+    def _save(self, trainer: Trainer, version: int) -> None:
         self.channel.beat()  # a process that was replaced does not write
         trainer.save_checkpoint(self.files.name(version))
-        self.saved, self.saved_at = version, time.monotonic()
+        self.saved_at = time.monotonic()
         self.files.prune(self.channel.saved(version))

@@ -31,8 +31,8 @@ class Startup:
         self.config, self.roster, self.state, self._now = config, roster, state, now
         self.rounds_began = now()
         # No deadlines: clients may take as long as they show signs of life, and the driver restarts those that do not.
-        self._greetings = Barrier(lambda: set(roster.clients), self._agree)
-        self._warm_starts = Barrier(lambda: set(roster.clients), self._advance)
+        self._greetings = Barrier(lambda key: set(roster.clients), self._agree)
+        self._warm_starts = Barrier(lambda key: set(roster.clients), self._advance)
         self._warm_start: WarmStart
         self._basis_shape: tuple[int, ...]
 
@@ -97,5 +97,6 @@ class Startup:
         self._basis_shape = reply.values.shape
         if reply.done:
             self.state.aggregate.start_from(reply.values)
+            self.state.received = {name: dict(self.state.aggregate.changes) for name in self.roster.sources}
             self.state.informative_gamma = self._warm_start.informative_gamma
         return reply

@@ -42,6 +42,8 @@ class State:
         The last round and phase that ended in sync mode.
     delivered
         Async mode: the version of the model that each client received last.
+    received
+        Where sources skip rounds: for each source, how often a part had changed when the source received it last.
     counted
         Clients whose pooled samples have been counted.
     ending
@@ -65,6 +67,7 @@ class State:
     source_models: dict[str, dict[str, Array]] = field(default_factory=dict)
     last_closed: tuple[int, int] = (0, 0)
     delivered: dict[str, int] = field(default_factory=dict)
+    received: dict[str, dict[str, int]] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
     ending: bool = False
     seconds: float = 0.0

@@ -8,6 +8,7 @@ from functools import cached_property
 from fedrf.config.participation import Participants, is_empty, participants, senders
 from fedrf.config.registry import METHODS
 from fedrf.config.schema import Config
+from fedrf.protocol.attendance import Attendance
 
 
 def participants_of(config: Config, sources: tuple[str, ...], number: int) -> Participants:
@@ -65,6 +66,23 @@ class Schedule:
         """Number of clients whose messages arrive here: all sources, or the target."""
         return len(self.sources) if self.is_target else 1
 
+    @cached_property
+    def attendance(self) -> Attendance:
+        """Who takes part in which round."""
+        return Attendance(self.config, self.sources, self.target)
+
+    def takes_part(self, number: int) -> bool:
+        """Tell whether the client does its step of round t."""
+        return self.attendance.takes_part(self.name, number)
+
+    def joins(self, number: int) -> bool:
+        """Tell whether the client takes part in round t and not in the one before."""
+        return self.attendance.joins(self.name, number)
+
+    def next_round(self, after: int) -> int:
+        """Return the next round in which the client calls the coordinator."""
+        return self.attendance.next_round(self.name, after)
+
     @property
     def compares(self) -> bool:
         """Whether clients send messages that their peers compare with their own, such as Σℓ."""
@@ -117,10 +135,11 @@ class Schedule:
         return number >= 1 and model.sharing == "averaged" and self._is_due_or_last(model.extractor_interval, number)
 
     def averages_first(self, number: int) -> bool:
-        """Tell whether messages of the next round need the averages after round t."""
+        """Tell whether averages after round t come before the next: its messages or its sample of sources need them."""
         needs_network = self.compares and METHODS.find(self.config.method).message.needs_aligner
         averages = self._averages_aligner(number) or self._averages_classifier(number)
-        return number >= 1 and (self.averages_extractor(number) or (needs_network and averages))
+        is_needed = self.averages_extractor(number) or (needs_network and averages) or self.attendance.is_sampled
+        return number >= 1 and is_needed
 
     @property
     def takes_statistics(self) -> bool:

@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[type, ...]] = {
     "upload": (str, int, int, str, np.ndarray),
     "download": (str, int),
     "finish": (),
+    "beat_for": (dict,),
 }
 OTHER_BYTES = 1_000_000  # of a call besides its arrays
 MAX_INTEGER = 2**63

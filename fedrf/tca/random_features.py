@@ -14,6 +14,9 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -22,6 +25,9 @@ from torch import Tensor, nn
 from fedrf.tca.precision import in_double
 
 MEDIAN_SAMPLE_SIZE = 500
+
+_FREQUENCIES: WeakValueDictionary[tuple[int, int, float, str, int], Tensor] = WeakValueDictionary()
+_DRAWING = Lock()
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,21 @@ def draw_frequencies(
     return get_kernel(kernel).draw(rng, (num_features, in_features)) / check_sigma(sigma)
 
 
+def shared_frequencies(
+    num_features: int, in_features: int, sigma: float, kernel: str = "gaussian", seed: int = 0
+) -> Tensor:
+    """Return Ω in single precision; in a process, the same tensor as long as somebody uses it. It must not be changed.
+
+    The arguments are those of `draw_frequencies`.
+    """
+    key = (num_features, in_features, sigma, kernel, seed)
+    with _DRAWING:
+        omega = _FREQUENCIES.get(key)
+        if omega is None:
+            omega = _FREQUENCIES[key] = torch.from_numpy(draw_frequencies(*key)).float()
+        return omega
+
+
 class RandomFourierFeatures(nn.Module):
     """The map Σ from R^p to R^(2N): N cosines, followed by N sines, of the same random projections.
 
@@ -133,6 +154,8 @@ class RandomFourierFeatures(nn.Module):
         ``gaussian``, ``laplace`` or ``cauchy``; see `KERNELS` for the formulas.
     seed
         Seed of Ω. All clients use the same seed, so that Ω is never sent.
+    frequencies
+        Ω, as `shared_frequencies` returns it for these arguments; default a copy of its own.
 
     Attributes
     ----------
@@ -152,13 +175,16 @@ class RandomFourierFeatures(nn.Module):
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
+        frequencies: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.in_features = check_count("in_features", in_features)
         self.num_features = check_count("num_features", num_features)
         self.sigma, self.kernel, self.seed = check_sigma(sigma), kernel, seed
-        omega = torch.from_numpy(draw_frequencies(num_features, in_features, sigma, kernel, seed))
-        self.register_buffer("frequencies", omega.to(device, dtype or torch.get_default_dtype()))
+        if frequencies is None:
+            omega = torch.from_numpy(draw_frequencies(num_features, in_features, sigma, kernel, seed))
+            frequencies = omega.to(device, dtype or torch.get_default_dtype())
+        self.register_buffer("frequencies", frequencies)
         if not self.frequencies.isfinite().all():
             raise ValueError(f"sigma={sigma!r} is too small: the frequencies overflow")
 
@@ -190,6 +216,13 @@ class RandomFourierFeatures(nn.Module):
         torch.sin(cosines, out=sines)
         cosines.cos_()
         return out.div_(sqrt(self.num_features))
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        shared = self.frequencies
+        self.frequencies = shared.clone()  # not in place: others may use the same tensor
+        super()._load_from_state_dict(*arguments)
+        if torch.equal(self.frequencies, shared):
+            self.frequencies = shared
 
     def extra_repr(self) -> str:
         """Return the arguments that determine Ω."""

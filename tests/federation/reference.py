@@ -8,6 +8,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 
 def participants(sources, config, number):
@@ -19,7 +20,12 @@ def participants(sources, config, number):
         size = random.randint(len(names) + 1)
         return {names[index] for index in random.permutation(len(names))[:size]}
 
-    selected = set(sources) if federation.participants == "all" else subset(list(sources))
+    if federation.participants == "all":
+        selected = set(sources)
+    elif federation.participants == "random":
+        selected = subset(list(sources))
+    else:
+        selected = {sources[index] for index in random.permutation(len(sources))[: federation.participants]}
     before, sets = selected, []
     for value in (federation.embeddings_from, federation.aligners_from, federation.classifiers_from):
         if value == "participants":
@@ -67,3 +73,16 @@ def new_optimizer(model, is_target, lr):
     if is_target:
         return torch.optim.SGD(trained, lr=100 * lr)
     return torch.optim.Adam([*trained, *model.classifier.parameters()], lr=lr)
+
+
+def local_loss(name, target, model, features, labels, own, sent, embedders, sources):
+    """Return L_C + L_MMD at a source that takes part, L_C at another, and the mean of L_MMD at the target."""
+
+    def mmd(peer):
+        return ((own[name] - sent[peer]) @ model.aligner).square().sum()
+
+    if name == target:
+        pairs = [mmd(source) for source in sources if source in embedders]
+        return torch.stack(pairs).mean() if pairs else None
+    loss = cross_entropy(model.logits(features), labels)
+    return loss + mmd(target) if name in embedders else loss

@@ -5,13 +5,12 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.nn.functional import cross_entropy
 
 from fedrf.config.loader import load_config
 from fedrf.data.domains import clients_of, load_domain
 from fedrf.federation.client import in_file
 from tests.federation.recording import SYNC, new_client, run_recorded
-from tests.federation.reference import batch_rows, new_optimizer, participants, shuffled_rows
+from tests.federation.reference import batch_rows, local_loss, new_optimizer, participants, shuffled_rows
 
 LITERAL = {**SYNC, "method": "fedrf-tca", "model.sharing": "local", "model.sigma": 1.0}
 
@@ -49,19 +48,6 @@ def algorithm_5(config, folder):
         if number % federation.classifier_interval == 0:
             average(models, [name for name in sources if name in classifier_senders], target, "classifier")
     return models
-
-
-def local_loss(name, target, model, features, labels, own, sent, embedders, sources):
-    """Return L_C + L_MMD at a source that takes part, L_C at another, and the mean of L_MMD at the target."""
-
-    def mmd(peer):
-        return ((own[name] - sent[peer]) @ model.aligner).square().sum()
-
-    if name == target:
-        pairs = [mmd(source) for source in sources if source in embedders]
-        return torch.stack(pairs).mean() if pairs else None
-    loss = cross_entropy(model.logits(features), labels)
-    return loss + mmd(target) if name in embedders else loss
 
 
 @torch.no_grad()

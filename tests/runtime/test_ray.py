@@ -218,6 +218,39 @@ def wait_for_checkpoint(folder, version, process):
         time.sleep(0.02)
 
 
+def test_a_sample_of_clients_that_share_processes_gives_the_same_bits(two_actors, tmp_path):
+    settings = {**SYNC, "data.partition": "even", "data.clients": 2, "federation.participants": 2}
+    local = fedrf.run(None, settings, out=tmp_path / "local", local=True)
+    shared = {**settings, "resources.clients_per_actor": 4, "resources.gpus_per_client": 0}
+    result = fedrf.run(None, shared, out=tmp_path / "run", session=two_actors)
+    assert final_weights(result) == final_weights(local)
+
+
+class BrokenClient(ClientActor):
+    """A process in which one of the clients fails."""
+
+    def __init__(self):
+        super().__init__()
+        import fedrf.federation.worker as worker
+
+        load = worker.load_samples
+
+        def load_or_fail(config, name):
+            if name == "street":
+                raise ValueError("broken by the test")
+            return load(config, name)
+
+        worker.load_samples = load_or_fail
+
+
+def test_the_failure_of_a_client_that_shares_a_process_is_its_own(ray_session, tmp_path):
+    class BrokenSession(RaySession):
+        actor_class = BrokenClient
+
+    with BrokenSession() as session, pytest.raises(RunFailedError, match=r"^street failed: ValueError: broken by"):
+        fedrf.run(None, {**SYNC, **TWO_ACTORS}, out=tmp_path / "run", session=session)
+
+
 def test_resume_after_the_driver_was_killed_ends_with_the_same_bits(two_actors, tmp_path, expected):
     process = start(tmp_path, TWO_ACTORS, "--address", ray.get_runtime_context().gcs_address)
     wait_for_checkpoint(tmp_path / "run", 5, process)

@@ -6,7 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrf.tca.random_features import KERNELS, RandomFourierFeatures, draw_frequencies, kernel_matrix, median_sigma
+from fedrf.tca.random_features import (
+    KERNELS,
+    RandomFourierFeatures,
+    draw_frequencies,
+    kernel_matrix,
+    median_sigma,
+    shared_frequencies,
+)
 
 
 def exact(kernel, x, y, sigma):
@@ -182,3 +189,16 @@ def test_median_sigma_ignores_equal_rows():
 def test_errors_name_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         RandomFourierFeatures(**{"in_features": 3, "num_features": 10, **arguments})
+
+
+def test_frequencies_that_are_shared_are_not_changed_by_a_checkpoint():
+    omega = shared_frequencies(5, 3, 1.0)
+    first, second = (RandomFourierFeatures(3, 5, 1.0, frequencies=shared_frequencies(5, 3, 1.0)) for _ in range(2))
+    assert first.frequencies is omega
+    assert torch.equal(omega, RandomFourierFeatures(3, 5, 1.0).frequencies)
+    version = omega._version
+    first.load_state_dict({"frequencies": omega.clone()})
+    assert first.frequencies is omega
+    second.load_state_dict({"frequencies": omega + 1})
+    assert torch.equal(second.frequencies, omega + 1)
+    assert omega._version == version  # no step of another client sees a change

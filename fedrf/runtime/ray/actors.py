@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrf.config.schema import Config
 from fedrf.federation.client_info import ClientInfo
 from fedrf.federation.coordinator import Coordinator
+from fedrf.federation.liveness import pause_between_beats
 from fedrf.protocol.envelope import Reply
 from fedrf.runtime.placement import Requirements
+
+if TYPE_CHECKING:
+    from fedrf.runtime.fibers import Fiber
 
 SHARED_BYTES = 100_000  # larger arrays are put into shared memory, once for all clients
 
@@ -48,7 +55,7 @@ class CoordinatorActor(Coordinator):
 
 
 class ClientActor:
-    """A process that runs clients, one after the other or several in threads."""
+    """A process that runs clients, one after the other."""
 
     def __init__(self) -> None:
         import fedrf.federation.worker  # noqa: F401  # takes seconds: done while the other actors start too
@@ -85,6 +92,53 @@ class ClientActor:
         # A client that reserved no GPU must not use one that its process can see.
         threads, gpus = max(1, int(requirements.cpus)), requirements.gpus
         run_client(Config.model_validate(config), info, _link(coordinator), threads, gpus, _decoders(gpus))
+
+
+class RunsFibers:
+    """Part of a process that runs several clients, as fibers of one thread: while one waits, another goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from fedrf.federation.heartbeat import SharedHeartbeat
+
+        self._heartbeat = SharedHeartbeat()
+        self._thread = ThreadPoolExecutor(1)  # not that of Ray's event loop, which goes on while a client computes
+
+    async def run(
+        self,
+        config: Mapping[str, Any],
+        info: ClientInfo,
+        coordinator: Any,
+        requirements: Requirements,
+        _ready: object,
+    ) -> None:
+        """Run one client from beginning to end, beside the others."""
+        from fedrf.federation.channel import Channel
+        from fedrf.federation.worker import run_over
+        from fedrf.runtime.fibers import Fiber
+
+        checked, send = Config.model_validate(config), _link(coordinator)
+        threads, gpus = max(1, int(requirements.cpus)), requirements.gpus
+        decoders = _decoders(gpus)
+
+        def program(wait: Callable[[bytes], Any]) -> None:
+            channel = Channel(info, send, checked.train.rounds, wait)
+            with self._heartbeat.of(channel, pause_between_beats(checked.federation.deadline)):
+                run_over(checked, channel, threads, gpus, decoders)
+
+        await self._run_fiber(Fiber(program), coordinator)
+
+    async def _run_fiber(self, fiber: Fiber, coordinator: Any) -> None:
+        """Run a client to its end; other fibers run while the coordinator answers."""
+        call, loop = coordinator.call.options(max_task_retries=-1), asyncio.get_running_loop()
+        content = await loop.run_in_executor(self._thread, fiber.start)
+        while content is not None:
+            try:
+                answer = await _submit(call, content)
+                go_on = partial(fiber.answer, await loop.run_in_executor(None, _with_arrays, answer))
+            except Exception as error:
+                go_on = partial(fiber.fail, error)
+            content = await loop.run_in_executor(self._thread, go_on)
 
 
 def _link(coordinator: Any) -> Callable[[bytes], Any]:

@@ -15,6 +15,7 @@ from fedrf.runtime.ray.actors import CoordinatorActor
 from fedrf.runtime.ray.session import RaySession
 
 CLOSE_SECONDS = 10.0
+CALLS_AT_A_TIME = 1000  # Ray's default for the coordinator
 
 
 class RayFederation:
@@ -50,7 +51,10 @@ class RayFederation:
         # On the node of the driver, because both write to the run directory. Ray must not restart the coordinator: a
         # new one without state would answer calls that were meant for the old one.
         this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actor = ray.remote(self.coordinator_class).options(num_cpus=0, max_restarts=0, scheduling_strategy=this_node)
+        calls = CALLS_AT_A_TIME + len(self.sources)  # those of sources that skip rounds wait for their turn
+        actor = ray.remote(self.coordinator_class).options(
+            num_cpus=0, max_restarts=0, max_concurrency=calls, scheduling_strategy=this_node
+        )
         files = CoordinatorFiles(files_root(self.fence.run, self.config.track.storage), self.fence)
         return actor.remote(self.config, self.sources, self.target, files, version)
 

@@ -1,8 +1,8 @@
 """Starts Ray's workers as forks of a process that has imported what clients need.
 
 Clients on one machine then import torch and Lightning once and share the memory of these modules. Ray runs this file in
-the place of `python` (`py_executable` of a runtime environment). The first worker of a Ray session starts the process
-that forks, which ends with the session, or soon after its last worker. If that fails, the worker is started in the usual way.
+the place of `python` (`py_executable` of a runtime environment). The first worker of a Ray job starts the process that
+forks, which ends with Ray, or soon after its last worker. If that fails, the worker is started in the usual way.
 
 The file imports the standard library only, because it runs once for each worker.
 """

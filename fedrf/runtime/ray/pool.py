@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrf.runtime.packing import Node
 from fedrf.runtime.placement import Requirements, describe_contention
-from fedrf.runtime.ray.actors import ClientActor
+from fedrf.runtime.ray.actors import ClientActor, RunsFibers
 from fedrf.runtime.ray.forked_worker import command
 from fedrf.runtime.shortage import describe_shortage
 
@@ -101,11 +101,13 @@ class ActorPool:
 
         index = self.group.bundle_count - len(self.requirements.nodes) + process
         bundle = dict(self.group.bundle_specs[index])
-        actor = ray.remote(actor_class).options(
+        each = self.requirements.clients_per_actor
+        process_class: Any = actor_class if each == 1 else type(actor_class.__name__, (RunsFibers, actor_class), {})
+        actor = ray.remote(process_class).options(
             num_cpus=bundle.pop("CPU", 0),
             num_gpus=bundle.pop("GPU", 0),
             resources=bundle,
-            max_concurrency=self.requirements.clients_per_actor,
+            max_concurrency=each,
             max_restarts=-1,  # the driver counts restarts, by client and hour
             scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, index),
             runtime_env={"py_executable": command()} if can_fork(self.requirements.gpus) else None,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fedrf.config.schema import Config, ResourcesConfig
-from fedrf.data.domains import clients_of
+from fedrf.data.domains import clients_of, domains_of
 from fedrf.errors import reason
 from fedrf.runtime.placement import Requirements, compute_requirements
 from fedrf.runtime.ray.actors import ClientActor
@@ -125,9 +125,10 @@ class RaySession:
         assert self._idle is not None  # after `prepare`
         sources, target = clients_of(config)
         names, content = (*sources, target), config.model_dump(mode="json")
-        actors = {name: self._idle.actors[self._idle.process_of(index)] for index, name in enumerate(names)}
-        checks = [actor.check_files.remote(content, name) for name, actor in actors.items()]
-        for name, problem in zip(names, ray.get(checks), strict=True):
+        # In each process once for each domain, of which many clients may have a part.
+        once = {(self._idle.process_of(index), domains_of(config, name)): name for index, name in enumerate(names)}
+        checks = [self._idle.actors[process].check_files.remote(content, name) for (process, _), name in once.items()]
+        for name, problem in zip(once.values(), ray.get(checks), strict=True):
             if problem:
                 raise ValueError(f"{name}: {problem}")
 
