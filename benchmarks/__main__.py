@@ -23,7 +23,17 @@ import psutil
 from benchmarks.rows import Row, as_table, collect, slower
 from fedrf.experiment.environment import environment
 
-BENCHMARKS = ("start_up", "round_profile", "round_trip", "training", "rounds", "rftca", "sweep", "backbones")
+BENCHMARKS = (
+    "start_up",
+    "round_profile",
+    "round_trip",
+    "training",
+    "rounds",
+    "many_clients",
+    "rftca",
+    "sweep",
+    "backbones",
+)
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks/results.json", ROOT / "docs/benchmarks.md"
 FACTOR = 1.2  # that is worth a line

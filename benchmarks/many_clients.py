@@ -23,6 +23,7 @@ import psutil
 import ray
 
 import fedrf
+from benchmarks.rows import report
 from fedrf.config.loader import load_config
 from fedrf.config.schema import Config
 from fedrf.data.domains import clients_of
@@ -36,47 +37,35 @@ from fedrf.protocol.wire import pack_call
 from fedrf.runtime.ray import RaySession
 from fedrf.runtime.ray.actors import CoordinatorActor
 
-Row = dict[str, Any]
 DOMAINS = ("rendered", "textured", "street")
 CLIENTS = {8: 1, 64: 3, 256: 3, 1000: 3}  # clients in all, of which one is the target: domains that are split
 SAMPLE, ROUNDS, PROCESSES = 6, 60, 2
 WARM_UP = 5  # rounds that are not measured
-LARGEST_RATIO, LARGEST_MEMORY = 1.5, 8.0  # of costs of a client and round; GB
+LARGEST_RATIO, LARGEST_MEMORY = "<= 1.5", "<= 8"  # of costs of a client and round; GB
 SENDERS, CALLS = 16, 100  # clients of a coordinator that only answers, and their rounds
 NUM_FEATURES = {"8 KB": 1000, "100 KB": 12_500}  # N; a mean embedding has 2N numbers of 4 bytes
 WATCH_SECONDS = 0.5
 
 
-def measure() -> list[Row]:
-    """Return the figures: name, value, unit, bar, and whether the bar is met; without a bar, None."""
-    rows, costs, peak = [], {}, 0.0
+def main() -> None:
+    """Report what a client costs with 8 to 1,000 of them, and how many calls a coordinator answers."""
+    costs, peak = {}, 0.0
     with RaySession() as session:
         for count in CLIENTS:
             figures = run_clients(count, session)
             costs[count], peak = figures["cost"], figures["memory"]
-            rows += [
-                row(f"{count} clients: a client and round", figures["cost"], "ms"),
-                row(f"{count} clients: start of a client", figures["start"], "ms"),
-                row(f"{count} clients: end of a client", figures["end"], "ms"),
-                row(f"{count} clients: memory of all processes", figures["memory"], "GB"),
-            ]
+            report(f"{count} clients: a client and round", figures["cost"], "ms")
+            report(f"{count} clients: start of a client", figures["start"], "ms")
+            report(f"{count} clients: end of a client", figures["end"], "ms")
+            report(f"{count} clients: memory of all processes", figures["memory"], "GB")
         sampled = {count: cost for count, cost in costs.items() if count > min(CLIENTS)}
         ratio = max(sampled.values()) / min(sampled.values())
         name = f"a client and round, {min(sampled)} to {max(sampled)} clients: largest to smallest"
-        rows += [
-            row(name, ratio, "x", f"<= {LARGEST_RATIO}", ratio <= LARGEST_RATIO),
-            row(f"memory with {max(CLIENTS)} clients", peak, "GB", f"< {LARGEST_MEMORY:g}", peak < LARGEST_MEMORY),
-        ]
+        report(name, ratio, "x", bar=LARGEST_RATIO)
+        report(f"memory with {max(CLIENTS)} clients", peak, "GB", bar=LARGEST_MEMORY)
         for size in NUM_FEATURES:
-            rows += [
-                row(f"coordinator, {size}, in one process", asyncio.run(messages_in_process(size)), "1/s"),
-                row(f"coordinator, {size}, as an actor", messages_of_actor(size), "1/s"),
-            ]
-    return rows
-
-
-def row(name: str, value: float, unit: str, bar: str = "", is_ok: bool | None = None) -> Row:
-    return {"name": name, "value": value, "unit": unit, "bar": bar, "is_ok": is_ok}
+            report(f"coordinator, {size}, in one process", asyncio.run(messages_in_process(size)), "1/s")
+            report(f"coordinator, {size}, as an actor", messages_of_actor(size), "1/s")
 
 
 # Many clients
@@ -262,14 +251,6 @@ def new_files() -> Iterator[CoordinatorFiles]:
     finally:
         owner.release()
         shutil.rmtree(folder)
-
-
-def main() -> None:
-    for figures in measure():
-        verdict = {None: "", True: "ok", False: "missed"}[figures["is_ok"]]
-        print(
-            f"{figures['name']:64} {figures['value']:9.3g} {figures['unit']:4} {figures['bar']:8} {verdict}", flush=True
-        )
 
 
 if __name__ == "__main__":
