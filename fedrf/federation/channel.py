@@ -22,6 +22,7 @@ from fedrf.protocol.repeats import Repeats
 from fedrf.protocol.wire import pack_call
 
 if TYPE_CHECKING:
+    from fedrf.federation.resting import ArrayStore
     from fedrf.federation.warm_start import WarmStartReply
 
 Send = Callable[[bytes], Any]
@@ -45,6 +46,8 @@ class Channel:
         T, the number of rounds.
     wait
         Sends a call whose answer can depend on other clients, and returns the answer; default `send`.
+    store
+        Where the client keeps arrays while it skips rounds; None: in its memory.
 
     Attributes
     ----------
@@ -54,8 +57,16 @@ class Channel:
         Seconds in which the client waited for replies.
     """
 
-    def __init__(self, info: ClientInfo, send: Send, last_round: int, wait: Send | None = None) -> None:
+    def __init__(
+        self,
+        info: ClientInfo,
+        send: Send,
+        last_round: int,
+        wait: Send | None = None,
+        store: ArrayStore | None = None,
+    ) -> None:
         self.info, self._send, self.last_round, self._wait = info, send, last_round, wait or send
+        self.store = store
         self.progress = Progress()
         self.waited = 0.0
         self._sent, self._received = Repeats(), Repeats()

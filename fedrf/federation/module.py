@@ -7,6 +7,7 @@ that come back, and only then computes the loss and takes a step. Optimisation i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from fedrf.federation.local_samples import LocalSamples
 from fedrf.federation.losses import as_numbers, check_losses
 from fedrf.federation.optimizers import round_optimizers
 from fedrf.federation.references import References
+from fedrf.federation.resting import moved, training_state
 from fedrf.federation.statistics_exchange import exchange_statistics
 from fedrf.methods.base import Inbox, Losses
 from fedrf.models.devices import upload
@@ -169,8 +171,7 @@ class FederatedModule(DomainModel):
 
     def step(self, loss: Tensor, which: slice, rate_factor: float = 1.0) -> None:
         """Take one step against the loss with some of the optimisers, their rates times a factor."""
-        optimizers = self.optimizers()
-        chosen = (optimizers if isinstance(optimizers, list) else [optimizers])[which]
+        chosen = self._all_optimizers()[which]
         for optimizer in chosen:
             for group in optimizer.param_groups:
                 group["lr"] = rate_factor * group.setdefault("initial_lr", group["lr"])
@@ -218,7 +219,9 @@ class FederatedModule(DomainModel):
 
     def exchange(self, phase: str, number: int, messages: list[Message]) -> Reply:
         """Send messages and load what comes back."""
-        reply, progress = self.channel.exchange(phase, number, messages), self.channel.progress
+        progress = self.channel.progress
+        with self._resting() if phase == "commit" and self.schedule.joins(number) else nullcontext():
+            reply = self.channel.exchange(phase, number, messages)
         self.load(reply)
         if self.schedule.joins(number) and phase != "round":
             if reply.stop and reply.round < number:  # the run stops in the rounds that the client skips
@@ -230,10 +233,19 @@ class FederatedModule(DomainModel):
             self._forget()
         return reply
 
+    def _resting(self) -> AbstractContextManager[None]:
+        """Free memory while this client waits for its next round, if its process has a store for that."""
+        if self.channel.store is None:
+            return nullcontext()
+        return moved(training_state(self.parameters(), self._all_optimizers()), self.channel.store)
+
+    def _all_optimizers(self) -> list[Any]:
+        optimizers = self.optimizers()
+        return optimizers if isinstance(optimizers, list) else [optimizers]
+
     def _forget(self) -> None:
         """Drop what may have spoilt messages that were refused, besides the averages that have replaced the parts."""
-        optimizers = self.optimizers()
-        for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+        for optimizer in self._all_optimizers():
             optimizer.state.clear()
         self.own_embedding.reset()
         self.references.forget_residuals()

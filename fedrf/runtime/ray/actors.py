@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -94,6 +94,23 @@ class ClientActor:
         run_client(Config.model_validate(config), info, _link(coordinator), threads, gpus, _decoders(gpus))
 
 
+class ObjectStore:
+    """Keeps arrays in Ray's shared memory, from which Ray moves them to a disk when it is full."""
+
+    def put(self, arrays: Sequence[Any]) -> Any:
+        """Store copies of arrays and return their key."""
+        import ray
+
+        return ray.put(list(arrays))
+
+    def get(self, key: Any) -> Sequence[Any]:
+        """Return the arrays of a key."""
+        import ray
+
+        arrays: Sequence[Any] = ray.get(key)
+        return arrays
+
+
 class RunsFibers:
     """Part of a process that runs several clients, as fibers of one thread: while one waits, another goes on."""
 
@@ -122,7 +139,7 @@ class RunsFibers:
         decoders = _decoders(gpus)
 
         def program(wait: Callable[[bytes], Any]) -> None:
-            channel = Channel(info, send, checked.train.rounds, wait)
+            channel = Channel(info, send, checked.train.rounds, wait, ObjectStore())
             with self._heartbeat.of(channel, pause_between_beats(checked.federation.deadline)):
                 run_over(checked, channel, threads, gpus, decoders)
 
