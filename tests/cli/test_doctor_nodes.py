@@ -12,7 +12,7 @@ import torch
 import fedrf
 from fedrf.cli.doctor_nodes import SMALL_RUN, problem_of_small_run, verdict
 from fedrf.federation.checkpoints import CoordinatorFiles
-from fedrf.runtime import node_report
+from fedrf.models import devices
 from fedrf.runtime.node_report import NodeReport, report, versions, write_driver_file, wrote_file
 from fedrf.runtime.ray import CheckedNode
 
@@ -106,8 +106,8 @@ def test_a_node_knows_whether_it_sees_the_folder_of_the_driver(tmp_path):
 
 @pytest.mark.parametrize(("wants_gpu", "has_device", "driver"), product((True, False), (True, False), ("", "580.65")))
 def test_a_gpu_that_ray_does_not_see_is_reported(tmp_path, monkeypatch, wants_gpu, has_device, driver):
-    monkeypatch.setattr(node_report, "has_nvidia_device", lambda: has_device)
-    monkeypatch.setattr(node_report, "driver_version", lambda: driver)
+    monkeypatch.setattr(devices, "has_nvidia_device", lambda: has_device)
+    monkeypatch.setattr(devices, "driver_version", lambda: driver)
     found = report(wants_gpu, tmp_path, "node")
     assert found.has_unused_gpu == (not wants_gpu and (has_device or driver != ""))
 

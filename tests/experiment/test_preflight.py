@@ -92,7 +92,6 @@ def test_folders_that_no_federation_can_use(here, tmp_path, monkeypatch, capfd, 
     [
         (["data.partition=even", "data.clients=700"], "1,198 samples are too few"),  # of handwritten
         (["data.partition=even", "data.clients=20", "data.samples=30"], "use at most 15 clients"),
-        (["data.partition=dirichlet", "data.clients=20", "data.concentration=0.0001"], "use a larger data.concentr"),
         (["data.missing_classes=9", "data.samples=4"], "leaves 0 samples of"),
     ],
 )

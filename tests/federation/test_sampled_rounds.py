@@ -193,7 +193,7 @@ def test_what_follows_the_last_round_comes_from_all_sources(tmp_path, more):
 
 class InterruptedSample(InterruptedOnce):
     def is_time(self):
-        return max(self.call("poll", 10**9).rounds.values()) >= 4
+        return max(self.call("poll", 0).rounds.values()) >= 4
 
 
 SLOW = {"federation.delays": {"handwritten": 0.05}}
@@ -214,7 +214,7 @@ class LostAfter(LocalFederation):
     rounds: ClassVar = [8, 5]
 
     def wait(self, seconds):
-        if self.rounds and max(self.call("poll", 10**9).rounds.values()) >= self.rounds[-1]:
+        if self.rounds and max(self.call("poll", 0).rounds.values()) >= self.rounds[-1]:
             self.rounds.pop()
             raise ConnectionError("lost by the test")
         return super().wait(0.001)
