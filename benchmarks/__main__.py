@@ -33,6 +33,7 @@ BENCHMARKS = (
     "rftca",
     "sweep",
     "backbones",
+    "gpu",
 )
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks/results.json", ROOT / "docs/benchmarks.md"
@@ -69,9 +70,10 @@ def committed() -> dict[str, Any]:
 def with_tables(page: str, results: dict[str, Any]) -> str:
     """Return a page with the tables of these results in place of those between its comments."""
     for name, result in results["benchmarks"].items():
-        begin, end = f"<!-- {name} -->\n", "\n<!-- end -->"
-        pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        table = f"{begin}{result['date'][:10]}, {result['machine']['cores']} cores:\n\n{as_table(result['rows'])}{end}"
+        begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+        pattern = re.compile(re.escape(begin) + f"(?:(?!{end}).)*" + end, re.DOTALL)
+        rows = as_table(result["rows"]) if result["rows"] else "Nothing can be measured on this machine."
+        table = f"{begin}{result['date'][:10]}, {result['machine']['cores']} cores:\n\n{rows}\n{end}"
         page = pattern.sub(lambda _, table=table: table, page)
     return page
 
