@@ -31,6 +31,7 @@ def make_config(sources: int, **keys: Any) -> Config:
         "data.target": "webcam",
         "data.partition": "even" if sources > 1 else "none",
         "data.clients": sources,
+        "model.sharing": "frozen",  # so that the features are those of the plain loop
         "federation.mode": "sync",
         "train.rounds": ROUNDS,
         "adapt.when": "never",

@@ -7,6 +7,7 @@ import time
 
 import psutil
 import pytest
+import ray
 
 from fedrf.config.schema import ResourcesConfig
 from fedrf.runtime.ray import RaySession, forked_worker
@@ -91,14 +92,13 @@ def test_without_a_process_that_forks_the_program_runs_in_the_usual_way(tmp_path
 
 
 @pytest.mark.ray
-def test_client_actors_are_forks_also_after_a_crash(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    import ray
-
-    with RaySession("local") as session:
-        assert can_fork(0.0)
-        assert not can_fork(0.5)
-        pool = session.acquire(("a", "b"), ResourcesConfig(cpus_per_client=0.5))
+def test_client_actors_are_forks_also_after_a_crash(ray_session):
+    resources = ResourcesConfig(cpus_per_client=0.5, gpus_per_client=0)
+    assert can_fork(0.0)
+    assert not can_fork(0.5)
+    with RaySession() as session:  # beside that of the other tests
+        pool = session.acquire(("a", "b"), resources)
+        session.give_back(pool)  # so that the actors are stopped whatever happens
         processes = [psutil.Process(ray.get(actor.where.remote())["pid"]) for actor in pool.actors.values()]
         (server,) = {process.parent() for process in processes}
         assert "--serve" in server.cmdline()
@@ -107,5 +107,3 @@ def test_client_actors_are_forks_also_after_a_crash(monkeypatch):
         restarted = psutil.Process(ray.get(again)["pid"])
         assert restarted.pid != processes[0].pid
         assert restarted.parent() == server
-        session.give_back(pool)
-    server.wait(20)

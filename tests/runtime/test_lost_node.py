@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -54,7 +55,10 @@ def test_the_actors_of_a_lost_node_start_on_the_others_with_smaller_shares(monke
             text=True,
         )
         assert json.loads(program.stdout.readline()) == [1.0, 2]
+        raylet = psutil.Process(worker.all_processes["raylet"][0].process.pid)
+        actors = raylet.children(recursive=True)
         worker.kill_raylet()
+        psutil.wait_procs(actors, timeout=60)  # until then they answer
         out, err = program.communicate("\n", timeout=300)
         assert program.returncode == 0, err
         assert json.loads(out.splitlines()[-1]) == [0.5, 1]
