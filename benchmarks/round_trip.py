@@ -118,12 +118,12 @@ def bare_calls(num_bytes: int) -> list[float]:
     return [time for caller in times for time in caller[WARM_UP:]]
 
 
-def empty_rounds(session: RaySession, size: str, mode: str, session_class: Any = RayFederation) -> list[float]:
+def empty_rounds(session: RaySession, size: str, mode: str) -> list[float]:
     """Return the milliseconds of rounds of an empty model."""
     num_features, dim = SIZES[size]
     keys = {"model__num_features": num_features, "model__dim": dim, "train__rounds": ROUNDS}
     config = make_config("0.8 MB", **keys, federation__mode=mode)
-    rows = finish(session_class(session, config, SOURCES, TARGET, new_fence(), None))
+    rows = finish(RayFederation(session, config, SOURCES, TARGET, new_fence(), None)).rows
     measured = [row for row in rows if "seconds" in row and row["client"] in SOURCES and row["round"] > WARM_UP]
     return [1000 * row["seconds"] for row in measured]
 

@@ -44,12 +44,11 @@ def load_synthetic(config: Any, name: str) -> Samples:
 class SyntheticActor(ClientActor):
     """A process for clients with synthetic data."""
 
-    def run(self, *arguments: Any) -> None:
-        """Run one client."""
+    def __init__(self) -> None:
+        super().__init__()
         import fedrf.federation.worker
 
         fedrf.federation.worker.load_samples = load_synthetic
-        super().run(*arguments)
 
 
 class SyntheticSession(RaySession):
