@@ -68,7 +68,7 @@ def committed() -> dict[str, Any]:
 
 
 def with_tables(page: str, results: dict[str, Any]) -> str:
-    """Return a page with the tables of these results in place of those between its comments."""
+    """Return a page whose tables, each between two comments, are replaced by those of these results."""
     for name, result in results["benchmarks"].items():
         begin, end = f"<!-- {name} -->\n", "<!-- end -->"
         pattern = re.compile(re.escape(begin) + f"(?:(?!{end}).)*" + end, re.DOTALL)

@@ -25,9 +25,9 @@ from benchmarks.synthetic import (
     TARGET,
     SyntheticActor,
     SyntheticSession,
+    finish,
     make_config,
     new_fence,
-    start,
 )
 from fedrf.protocol.envelope import Envelope, Reply
 from fedrf.runtime.ray import RayFederation
@@ -155,13 +155,13 @@ class ProfiledFederation(RayFederation):
 
     coordinator_class = ProfiledCoordinator
 
-    def spans(self) -> tuple[dict[str, list[Span]], list[tuple[str, int, float]]]:
-        """Return what all processes recorded, and when messages arrived."""
+    def close(self) -> None:
+        """Keep what all processes recorded, and when messages arrived."""
         import ray
 
-        found = {name: ray.get(self._actor(name).spans.remote()) for name in CLIENTS}
-        found["coordinator"], arrivals = ray.get(self._coordinator.spans.remote())
-        return found, arrivals
+        self.spans = {name: ray.get(self._actor(name).spans.remote()) for name in CLIENTS}
+        self.spans["coordinator"], self.arrivals = ray.get(self._coordinator.spans.remote())
+        super().close()
 
 
 def parts_of_rounds(
@@ -230,13 +230,8 @@ def main() -> None:
         federation = this.ProfiledFederation(
             session, make_config(SIZE, federation__mode="sync"), SOURCES, TARGET, new_fence(), None
         )
-        start(federation)
-        running = set(CLIENTS)
-        while running:
-            running -= {ended.client for ended in federation.wait(5.0)}
-        spans, arrivals = federation.spans()
-        federation.close()
-    rounds = {name: parts_of_rounds(spans, arrivals, name) for name in CLIENTS}
+        finish(federation)
+    rounds = {name: parts_of_rounds(federation.spans, federation.arrivals, name) for name in CLIENTS}
     times: dict[str, list[float]] = defaultdict(list)
     for name in SOURCES:
         for parts in rounds[name][WARM_UP:]:

@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rows import report
-from benchmarks.synthetic import SOURCES, TARGET, finish, make_config, new_fence
+from benchmarks.synthetic import CLIENTS, SOURCES, TARGET, finish, make_config, new_fence
 from fedrf.config.schema import Config
 from fedrf.federation.channel import Channel
 from fedrf.runtime.ray import ClientActor, RayFederation, RaySession
 from fedrf.runtime.ray.actors import SHARED_BYTES, _link
 
-CLIENTS = (*SOURCES, TARGET)
 SIZES = {"8 KB": (100, 10), "6.4 MB": (4000, 200)}  # N and m: W has 8·N·m bytes
 ROUNDS, FLOWER_ROUNDS, WARM_UP = 230, 40, 30
 AIMS = {"8 KB": ">= 10", "6.4 MB": ">= 6"}  # times as fast as Flower

@@ -12,6 +12,7 @@ import fedrf.federation.worker
 from benchmarks.plain_loop import WARM_UP, PlainLoop
 from benchmarks.rows import report
 from benchmarks.synthetic import (
+    CLIENTS,
     ROUNDS,
     SIZES,
     SOURCES,
@@ -32,7 +33,7 @@ def run_federation(federation: Federation) -> dict[str, dict[str, float]]:
     """Run to the end; return for each client its rounds, and milliseconds per round in total and in the exchange."""
     rows = finish(federation).rows
     results: dict[str, dict[str, float]] = {}
-    for name in (*SOURCES, TARGET):
+    for name in CLIENTS:
         timed = [row for row in rows if row["client"] == name and "seconds" in row]
         measured = [row for row in timed if row["round"] > WARM_UP]
         keys = ("seconds", "waited") if measured else ()

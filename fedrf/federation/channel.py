@@ -92,7 +92,7 @@ class Channel:
         self._call("beat")
 
     def beat_for(self, attempts: dict[str, int]) -> None:
-        """Show that clients in this process are alive, of which this is one."""
+        """Show that clients of this process are alive; this client is one of them."""
         self._call("beat_for", attempts)
 
     def place(self, node: str, device: str, model: str, memory: int) -> None:

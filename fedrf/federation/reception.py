@@ -165,12 +165,11 @@ class Reception:
         is_target = sender == self.roster.target
         senders = {self.roster.target} if is_target else set(self.roster.sources)
         if self.attendance.is_sampled:  # other sources send in each round
-            rounds, last = (
-                dict.fromkeys(senders, message.round),
-                senders & self.attendance.expected(self.last_round, "round"),
-            )
+            rounds = dict.fromkeys(senders, message.round)
+            last = senders & self.attendance.expected(self.last_round, "round")
         else:
-            rounds, last = {name: self.state.rounds.get(name, 0) for name in senders} | {sender: message.round}, senders
+            rounds = {name: self.state.rounds.get(name, 0) for name in senders} | {sender: message.round}
+            last = senders
         in_vain = self._in_vain.setdefault((kind, is_target), _InVain(dict(rounds), set()))
         in_vain.refused.add(sender)
         past = min(rounds[name] - in_vain.since[name] for name in senders) + 1

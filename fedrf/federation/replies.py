@@ -146,7 +146,9 @@ class Replies:
             changes = {}
             self._changes[part] = published.number, changes
         # The same object for all clients that hold the same: it is put into shared memory once.
-        return changes.setdefault(base, published.since(base))
+        if base not in changes:
+            changes[base] = published.since(base)
+        return changes[base]
 
     def _numbers(self, receiver: str, parts: Mapping[str, Array]) -> dict[str, int]:
         """Return the numbers of averages that are sent to a client, and note that it may hold them."""

@@ -53,11 +53,9 @@ class LocalFederation:
     def start(self, name: str, attempt: int, checkpoint: int | None) -> None:
         """Start a client in a thread of its own."""
         from fedrf.federation.worker import run_client
-        from fedrf.models.devices import num_cpus
 
         info = ClientInfo(name, self.sources, self.target, self.fence.run, attempt, checkpoint, self.fence.token)
-        count = len(self.sources) + 1
-        shares = {"decoders": max(1, num_cpus() // count), "num_sharing": count}
+        shares = equal_shares(len(self.sources) + 1)
         running = self._executor.submit(run_client, self.config, info, self._send, **shares)
         self._running[running] = name
 
@@ -79,6 +77,13 @@ class LocalFederation:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def equal_shares(num_clients: int) -> dict[str, int]:
+    """Return what each client of one process may use of this machine, as `run_over` takes it."""
+    from fedrf.models.devices import num_cpus
+
+    return {"decoders": max(1, num_cpus() // num_clients), "num_sharing": num_clients}
 
 
 async def _cancel_all() -> None:

@@ -25,6 +25,7 @@ from fedrf.ownership import Fence
 from fedrf.protocol.wire import pack_call
 from fedrf.runtime.base import Ended
 from fedrf.runtime.fibers import Fiber
+from fedrf.runtime.local import equal_shares
 from fedrf.runtime.pace import Pace
 from fedrf.runtime.virtual_time import VirtualTimeLoop
 
@@ -75,11 +76,8 @@ class SimulatedClient:
 
     def _run(self, send: Send) -> None:
         from fedrf.federation.worker import run_over
-        from fedrf.models.devices import num_cpus
 
-        count = len(self.info.sources) + 1
-        shares = {"decoders": max(1, num_cpus() // count), "num_sharing": count}
-        run_over(self.config, SimulatedChannel(self, send), **shares)
+        run_over(self.config, SimulatedChannel(self, send), **equal_shares(len(self.info.sources) + 1))
 
 
 class SimulatedChannel(Channel):

@@ -1,13 +1,18 @@
 """Federations in threads that record all calls, and clients that do not train."""
 
+import pytest
+
+import fedrf
 from fedrf.adaptation.evaluation import Evaluator
 from fedrf.config.loader import load_config
 from fedrf.data.domains import clients_of, load_samples
+from fedrf.errors import RunFailedError
 from fedrf.experiment.driver import Experiment
 from fedrf.experiment.results import RunFolder
 from fedrf.federation.channel import Channel
 from fedrf.federation.client import Client
 from fedrf.federation.client_info import ClientInfo
+from fedrf.federation.module import FederatedModule
 from fedrf.federation.storage import storage_of
 from fedrf.protocol.envelope import Reply
 from fedrf.protocol.wire import unpack_call
@@ -44,6 +49,21 @@ def run_recorded(overrides, folder):
     with RunFolder.create(config, folder) as owned:
         result = Experiment(config, owned, False).run(make)
     return result, [call for call in federations[0].calls if call[0] != "beat"]
+
+
+def run_until(keys, folder, number, monkeypatch):
+    """Run a federation in threads whose target fails at the beginning of a round."""
+    step = FederatedModule.training_step
+
+    def stopping(module, batch, index):
+        if batch.round == number and module.schedule.is_target:
+            raise RuntimeError("stopped by the test")
+        step(module, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FederatedModule, "training_step", stopping)
+        with pytest.raises(RunFailedError, match="stopped by the test"):
+            fedrf.run(None, keys, out=folder, local=True)
 
 
 def exchanges(calls):

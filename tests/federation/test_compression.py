@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import fedrf
-from fedrf.federation.module import FederatedModule
 from fedrf.protocol.compression import CODECS, Difference
 from fedrf.protocol.message import BadMessageError
 from fedrf.protocol.messages import Aligner
 from fedrf.protocol.wire import pack_call
 from tests.conftest import final_weights
-from tests.federation.recording import SYNC, exchanges, run_recorded
+from tests.federation.recording import SYNC, exchanges, run_recorded, run_until
 from tests.federation.toy_coordinator import A, B, T, coordinator, envelope, exchange_all, run
 
 ALL = list(CODECS)
@@ -77,17 +76,7 @@ def test_bytes_that_cross_are_those_of_the_ledger(recorded, compression):
 def test_a_resumed_run_ends_with_the_same_bits(recorded, tmp_path, monkeypatch, compression):
     monkeypatch.setattr("fedrf.experiment.driver.POLL_SECONDS", 0.02)
     keys = settings(compression, federation__checkpoint_seconds=0)
-    step = FederatedModule.training_step
-
-    def stopping(module, batch, index):
-        if batch.round == 5 and module.schedule.is_target:
-            raise RuntimeError("stopped by the test")
-        step(module, batch, index)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FederatedModule, "training_step", stopping)
-        with pytest.raises(fedrf.errors.RunFailedError, match="stopped by the test"):
-            fedrf.run(None, keys, out=tmp_path / "run", local=True)
+    run_until(keys, tmp_path / "run", 5, monkeypatch)
     resumed = fedrf.run(resume=tmp_path / "run", local=True)
     assert resumed.finished
     assert resumed.summary["communication"]["refused"] == {}

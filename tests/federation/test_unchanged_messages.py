@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import fedrf
-from fedrf.federation.module import FederatedModule
 from fedrf.protocol.messages import MeanEmbedding
 from fedrf.protocol.repeats import Repeats, Same
 from tests.conftest import final_weights
-from tests.federation.recording import SYNC, exchanges, run_recorded
+from tests.federation.recording import SYNC, exchanges, run_recorded, run_until
 from tests.federation.toy_coordinator import A, B, T, coordinator, envelope, exchange_all, run
 
 KEYS = {**SYNC, "method": "fedrf-plus", "model.sharing": "frozen"}
@@ -64,18 +63,9 @@ def test_messages_of_an_extractor_that_learns_are_sent_when_they_change(tmp_path
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_clients_that_are_started_again_send_and_receive_everything_again(tmp_path, monkeypatch, mode):
-    keys, step = {**KEYS, "federation.mode": mode, "federation.checkpoint_seconds": 0}, FederatedModule.training_step
+    keys = {**KEYS, "federation.mode": mode, "federation.checkpoint_seconds": 0}
     undisturbed = fedrf.run(None, keys, out=tmp_path / "undisturbed", local=True)
-
-    def stopping(module, batch, index):
-        if batch.round == 4 and module.schedule.is_target:
-            raise RuntimeError("stopped by the test")
-        step(module, batch, index)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FederatedModule, "training_step", stopping)
-        with pytest.raises(fedrf.errors.RunFailedError, match="stopped by the test"):
-            fedrf.run(None, keys, out=tmp_path / "run", local=True)
+    run_until(keys, tmp_path / "run", 4, monkeypatch)
     resumed = fedrf.run(resume=tmp_path / "run", local=True)
     assert resumed.summary["communication"]["refused"] == {}
     if mode == "sync":

@@ -89,9 +89,7 @@ class ClientActor:
         """Run one client from beginning to end, after the call that `_ready` is the result of."""
         from fedrf.federation.worker import run_client
 
-        # A client that reserved no GPU must not use one that its process can see.
-        threads, gpus = max(1, int(requirements.cpus)), requirements.gpus
-        run_client(Config.model_validate(config), info, _link(coordinator), threads, gpus, _decoders(gpus))
+        run_client(Config.model_validate(config), info, _link(coordinator), **_shares(requirements))
 
 
 class ObjectStore:
@@ -135,13 +133,12 @@ class RunsFibers:
         from fedrf.runtime.fibers import Fiber
 
         checked, send = Config.model_validate(config), _link(coordinator)
-        threads, gpus = max(1, int(requirements.cpus)), requirements.gpus
-        decoders = _decoders(gpus)
+        shares = _shares(requirements)
 
         def program(wait: Callable[[bytes], Any]) -> None:
             channel = Channel(info, send, checked.train.rounds, wait, ObjectStore())
             with self._heartbeat.of(channel, pause_between_beats(checked.federation.deadline)):
-                run_over(checked, channel, threads, gpus, decoders)
+                run_over(checked, channel, **shares)
 
         await self._run_fiber(Fiber(program), coordinator)
 
@@ -188,6 +185,13 @@ def _with_arrays(answer: Any) -> Any:
         return answer
     parts = {kind: ray.get(part) if isinstance(part, ray.ObjectRef) else part for kind, part in answer.parts.items()}
     return replace(answer, parts=parts)
+
+
+def _shares(requirements: Requirements) -> dict[str, Any]:
+    """Return what a client may use of this node, as `run_over` takes it."""
+    # A client that reserved no GPU must not use one that its process can see.
+    gpus = requirements.gpus
+    return {"threads": max(1, int(requirements.cpus)), "reserved_gpus": gpus, "decoders": _decoders(gpus)}
 
 
 def _decoders(gpus: float) -> int:

@@ -82,8 +82,9 @@ class ActorPool:
 
     def start_missing(self, actor_class: type[ClientActor]) -> None:
         """Start an actor in each bundle that has none."""
+        environment = {"py_executable": command()} if can_fork(self.requirements.gpus) else None
         for process in set(range(len(self.requirements.nodes))) - set(self.actors):
-            self.actors[process] = self._start(actor_class, process)
+            self.actors[process] = self._start(actor_class, process, environment)
 
     def recover(self, actor_class: type[ClientActor]) -> bool:
         """Start an actor for each that was lost; return whether all actors answer: there may be no node for them."""
@@ -95,7 +96,7 @@ class ActorPool:
         answers = [actor.where.options(max_task_retries=-1).remote() for actor in self.actors.values()]
         return not ray.wait(answers, num_returns=len(answers), timeout=RECOVER_SECONDS)[1]
 
-    def _start(self, actor_class: type[ClientActor], process: int) -> Any:
+    def _start(self, actor_class: type[ClientActor], process: int, environment: dict[str, str] | None) -> Any:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -110,7 +111,7 @@ class ActorPool:
             max_concurrency=each,
             max_restarts=-1,  # the driver counts restarts, by client and hour
             scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, index),
-            runtime_env={"py_executable": command()} if can_fork(self.requirements.gpus) else None,
+            runtime_env=environment,
         )
         return actor.remote()
 
